@@ -29,3 +29,11 @@ class TraincheckError(Exception):
         self.message = message
         self.hint = hint
         self.exit_code = exit_code
+
+
+class TraceError(TraincheckError):
+    """A trace cannot be read, written or converted.
+
+    Remedy: point at the folder that ``traincheck collect -o RUN`` made (it holds ``processes/`` or ``compact/``);
+    read a trace of a newer version with a newer TrainCheck.
+    """

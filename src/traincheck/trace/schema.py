@@ -9,10 +9,10 @@ cast a String key to Categorical before a join. ``null`` means "does not apply o
 Rows: ``calls`` by (process, call); ``captures``, ``states`` and ``marks`` by (process, seq).
 
 Canonical text (``value`` columns): two values of the same trace, or of two traces, are equal when their texts are.
-None, True, False and numbers are written as Python writes them (``None``, ``True``, ``3``, ``0.1``, ``nan``), a shape as
-``[2, 3]``, a dtype as ``torch.float32``, a digest as 32 hex digits. A ``str`` is itself, or is JSON-quoted when it could
-be taken for one of those (``"3"``, ``"None"``). Identities, objects, tensors, locations, missing and unreadable values
-have none (null), so that they cannot become a constant.
+None, True, False and numbers are written as Python writes them (``None``, ``True``, ``3``, ``0.1``, ``nan``), a shape
+as ``[2, 3]``, a dtype as ``torch.float32``, a digest as 32 hex digits. A ``str`` is itself, or is JSON-quoted when it
+could be taken for one of those (``"3"``, ``"None"``). Identities, objects, tensors, locations, missing and unreadable
+values have none (null), so that they cannot become a constant.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""The one place where errors become sentences and exit codes.
+
+0 done, 1 our own failure, 2 wrong usage or bad input, 3 violations or differences, 130 interrupted.
+``collect`` alone ends with the program's own code.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from traincheck.cli import _output
+from traincheck.errors import BAD_INPUT, OWN_FAILURE, TraincheckError
+
+
+class Commands(TyperGroup):
+    """A group of commands whose failures are told in one form: ``error: …`` and ``try: …`` on standard error."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run, then exit with the code of what happened."""
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)
+        except typer.Abort:
+            code = 130
+        except Exception as error:
+            if not _is_usage(error):
+                raise
+            code = _tell_usage(error)
+        _output.flush()
+        if not standalone_mode:
+            return code
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run one command; an exception becomes its exit code."""
+        try:
+            return super().invoke(ctx)
+        except TraincheckError as error:
+            _output.error(error.message, error.hint)
+            if _debug(ctx):
+                _output.traceback()
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            _output.error("interrupted")
+            raise typer.Exit(130) from error
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if _is_usage(error):
+                raise
+            debug = _debug(ctx)
+            text = " ".join(str(error).split())
+            _output.error(
+                f"TrainCheck failed: {type(error).__name__}" + (f": {text}" if text else ""),
+                None if debug else "the same command as `traincheck --debug …` shows where; please report it",
+            )
+            if debug:
+                _output.traceback()
+            raise typer.Exit(OWN_FAILURE) from error
+
+
+def _debug(ctx: Any) -> bool:
+    return bool(ctx.find_root().params.get("debug"))
+
+
+def _is_usage(error: Exception) -> bool:
+    # Typer carries its own copy of Click since 0.2x: known by shape, so that both generations work.
+    return hasattr(error, "format_message") and hasattr(error, "show")
+
+
+def _tell_usage(error: Any) -> int:
+    message = error.format_message()
+    if not message:  # "no arguments: help was printed"
+        return int(getattr(error, "exit_code", BAD_INPUT))
+    ctx = getattr(error, "ctx", None)
+    command = ctx.command_path if ctx is not None else "traincheck"
+    _output.error(message[:1].lower() + message[1:].rstrip("."), f"{command} --help")
+    return BAD_INPUT

@@ -1,0 +1,13 @@
+"""Arguments and options that several commands share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a collected run.", show_default=False)]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of collected runs.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing output.")]

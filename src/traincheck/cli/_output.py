@@ -1,0 +1,123 @@
+"""What commands print, and where: results to standard output, everything else to standard error.
+
+Colours and progress bars only on a terminal (``NO_COLOR`` respected); ``--json`` is nothing but JSON. A reader that
+goes away (``| head``) is not an error: the command ends with the code it would have had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def stdout() -> Console:
+    """A Rich console on standard output: wraps to the terminal, and not at all when piped."""
+    return _console(sys.stdout)
+
+
+def stderr() -> Console:
+    """A Rich console on standard error."""
+    return _console(sys.stderr)
+
+
+def _console(stream: IO[str]) -> Console:
+    from rich.console import Console
+
+    class Patient(Console):
+        def on_broken_pipe(self) -> None:
+            _discard(stream)
+
+    terminal = stream.isatty()
+    # A pipe has no width: 80 columns would cut names that people grep for.
+    return Patient(file=stream, highlight=False, emoji=False, width=None if terminal else 1000, soft_wrap=not terminal)
+
+
+def say(text: str = "") -> None:
+    """A plain line on standard output, never wrapped or coloured."""
+    _write(sys.stdout, text + "\n")
+
+
+def note(text: str) -> None:
+    """A plain line on standard error."""
+    _write(sys.stderr, text + "\n")
+
+
+def print_json(value: Any) -> None:
+    """``value`` as one JSON document on standard output. NaN and infinity, which JSON has not, become strings."""
+    _write(sys.stdout, json.dumps(_strict(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, dict):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return value
+
+
+def error(message: str, hint: str | None = None) -> None:
+    """``error: …`` and ``try: …`` on standard error."""
+    from rich.text import Text
+
+    console = stderr()
+    console.print(Text.assemble(("error:", "bold red"), " ", message), soft_wrap=True)
+    if hint:
+        console.print(Text.assemble(("try:", "bold"), " ", hint), soft_wrap=True)
+
+
+def traceback() -> None:
+    """The traceback of the exception being handled, on standard error."""
+    import traceback as tb
+
+    _write(sys.stderr, tb.format_exc())
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner with ``what`` and the time it takes on standard error; nothing without a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
+
+
+def flush() -> None:
+    """Write out what is buffered, so that a reader that went away is noticed here and not by the interpreter's exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _discard(stream)
+        except (OSError, ValueError):
+            pass
+
+
+def _write(stream: IO[str], text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        _discard(stream)
+
+
+def _discard(stream: IO[str]) -> None:
+    try:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, stream.fileno())
+        os.close(descriptor)
+    except (OSError, ValueError):
+        pass

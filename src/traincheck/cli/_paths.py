@@ -1,0 +1,97 @@
+"""Names of inputs and outputs: what is derived from what, and the promise that nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from time import localtime, strftime
+
+from traincheck.errors import TraincheckError
+
+TRACE_FILES = ("manifest.json", "processes", "compact")
+"""By these entries a folder is known as a trace."""
+
+
+def default_run(command: Sequence[str]) -> Path:
+    """``runs/<script>-<date>-<time>`` for a command: ``python -m my.train --lr 1`` gives ``runs/my.train-…``."""
+    name = Path(command[0]).name
+    for position, word in enumerate(command):
+        if word == "-m" and position + 1 < len(command):
+            name = command[position + 1]
+            break
+        if word.endswith((".py", ".sh")):
+            name = Path(word).stem
+            break
+    return Path("runs") / f"{name}-{strftime('%Y%m%d-%H%M%S', localtime())}"
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A name next to ``path``: ``runs/good`` and ``.jsonl`` give ``runs/good.jsonl``."""
+    return (
+        path.parent / (path.resolve().name + ending)
+        if path.name in ("", ".", "..")
+        else path.with_name(path.name + ending)
+    )
+
+
+def input_folder(path: Path, what: str) -> Path:
+    """``path`` if it is a folder with something in it. Raises TraincheckError."""
+    if not path.exists():
+        raise TraincheckError(f"expected {what}, but there is nothing at {path}", _siblings(path))
+    if not path.is_dir():
+        raise TraincheckError(f"expected {what}, a folder, but {path} is a file", "give the folder that holds it")
+    if not any(path.iterdir()):
+        raise TraincheckError(
+            f"expected {what}, but the folder {path} is empty", "collect a run first: traincheck collect --help"
+        )
+    return path
+
+
+def input_file(path: Path, what: str) -> Path:
+    """``path`` if it is a file. Raises TraincheckError."""
+    if not path.exists():
+        raise TraincheckError(f"expected {what}, but there is nothing at {path}", _siblings(path))
+    if path.is_dir():
+        raise TraincheckError(f"expected {what}, a file, but {path} is a folder", "give a file")
+    return path
+
+
+def fresh_file(path: Path, force: bool) -> Path:
+    """``path`` if a file may be written there. Raises TraincheckError."""
+    if path.is_dir():
+        raise TraincheckError(f"the output {path} is to be a file, but it is a folder", "choose another name with -o")
+    if path.exists() and not force:
+        raise _exists(path)
+    return path
+
+
+def fresh_folder(path: Path, force: bool, ours: Sequence[str]) -> Path:
+    """``path`` if a folder may be written there; with ``force`` an earlier output of ours is removed first.
+
+    ``ours``: an earlier output has one of these; a folder without them is never removed. Raises TraincheckError.
+    """
+    if path.is_file():
+        raise TraincheckError(f"the output {path} is to be a folder, but it is a file", "choose another name with -o")
+    if path.is_dir() and any(path.iterdir()):
+        if not force:
+            raise _exists(path)
+        if not any((path / name).exists() for name in ours):
+            raise TraincheckError(
+                f"{path} holds something else than our earlier output: it is left alone, even with --force",
+                "choose another name with -o",
+            )
+        shutil.rmtree(path)
+    return path
+
+
+def _exists(path: Path) -> TraincheckError:
+    return TraincheckError(f"the output {path} exists already", "another name with -o, or --force to replace it")
+
+
+def _siblings(path: Path) -> str:
+    parent = path.parent
+    if not parent.is_dir():
+        return f"check the path: there is no folder {parent} either"
+    names = sorted(entry.name for entry in parent.iterdir() if not entry.name.startswith("."))[:6]
+    return f"one of what is in {parent}: {', '.join(names)}" if names else f"check the path: {parent} is empty"

@@ -1,0 +1,74 @@
+"""The ``traincheck`` command: its groups, the options before the command's name, and the list of commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from traincheck.cli import check, collect, doctor, infer, trace_compact, trace_diff, trace_import, trace_show
+from traincheck.cli._guard import Commands
+from traincheck.cli._help import examples
+
+app = typer.Typer(
+    name="traincheck",
+    cls=Commands,
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "traincheck collect -o runs/good -- python train.py",
+        "traincheck infer runs/good -o good.jsonl",
+        "traincheck collect -o runs/bad -- python train_changed.py",
+        "traincheck check runs/bad -i good.jsonl",
+    ),
+)
+
+trace = typer.Typer(
+    name="trace",
+    cls=Commands,
+    help="Look at, convert and compare traces.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    epilog=examples("traincheck trace show runs/good", "traincheck trace diff runs/good runs/bad"),
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from traincheck import __version__
+
+        typer.echo(f"traincheck {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", envvar="TRAINCHECK_DEBUG", help="Show the traceback when TrainCheck itself fails."),
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Watch PyTorch training, learn what a healthy run does, and say what broke in the others."""
+    # ``debug`` is read by the guard, which stands around all commands; ``version`` has done its work.
+
+
+collect.register(app)
+infer.register(app)
+check.register(app)
+app.add_typer(trace)
+trace_show.register(trace)
+trace_compact.register(trace)
+trace_import.register(trace)
+trace_diff.register(trace)
+doctor.register(app)
+
+
+def main() -> None:
+    """Entry point of the ``traincheck`` script."""
+    app(prog_name="traincheck")

@@ -1,0 +1,137 @@
+"""``traincheck collect``: run a command and record its training."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traincheck.cli._help import examples
+from traincheck.cli._options import Force
+
+
+class Scope(str, Enum):
+    """How much of a run is probed."""
+
+    FULL = "full"
+    BOUNDARY = "boundary"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the group."""
+    app.command(
+        name="collect",
+        # Everything from the first word that is no option belongs to the command, its options included.
+        context_settings={"allow_interspersed_args": False},
+        epilog=examples(
+            "traincheck collect -- python train.py --lr 0.1",
+            "traincheck collect -o runs/ddp --scope boundary -- torchrun --nproc-per-node 2 train.py",
+            "traincheck collect -i good.jsonl --every 10 --warmup 5 -- ./train.sh",
+        ),
+    )(collect)
+
+
+def collect(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND",
+            help="The command that trains, as you would run it: python, torchrun, accelerate, a shell script, …",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="RUN",
+            help=r"Folder of the trace.  \[default: runs/<script>-<date>-<time>]",
+            show_default=False,
+        ),
+    ] = None,
+    scope: Annotated[
+        Scope,
+        typer.Option(
+            help="full: all public functions of torch. boundary: what training loops are made of (for torch.compile)."
+        ),
+    ] = Scope.FULL,
+    invariants: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-i",
+            "--invariants",
+            metavar="FILE",
+            help="Observe only what checking these invariants needs. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Observe every Nth step; probes are off in between.")
+    ] = 1,
+    warmup: Annotated[int, typer.Option(min=0, metavar="W", help="Observe the first W steps in any case.")] = 0,
+    stage_only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stage-only",
+            metavar="STAGE",
+            help="Observe only this stage: training, evaluation, … Repeatable, or comma-separated.",
+            show_default=False,
+        ),
+    ] = None,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--package",
+            metavar="NAME",
+            help="Also probe the public functions of this package. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    trace_workers: Annotated[
+        bool, typer.Option("--trace-workers", help="Also trace DataLoader worker processes.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing of ours: no line at the start, no summary.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Run a command unchanged and record what its training does.
+
+    Write it after the options of ours, or after --. It keeps its arguments,
+    working directory, input, output and signals, and its exit code becomes
+    ours. Child processes are covered. Training stays bitwise the same.
+    """
+    from traincheck.cli._paths import TRACE_FILES, default_run, fresh_folder, input_file
+    from traincheck.collect.launch import LaunchOptions, launch
+
+    run = fresh_folder(output or default_run(command), force, TRACE_FILES)
+    code = launch(
+        LaunchOptions(
+            command=command,
+            output=run,
+            scope=scope.value,
+            invariants=[input_file(path, "an invariant file") for path in invariants or []],
+            every=every,
+            warmup=warmup,
+            stage_only=_stages(stage_only or []),
+            packages=package or [],
+            trace_workers=trace_workers,
+            quiet=quiet,
+        )
+    )
+    # A program ended by signal n has code -n here, and 128 + n in every shell.
+    raise typer.Exit(code if code >= 0 else 128 - code)
+
+
+def _stages(given: list[str]) -> tuple[str, ...]:
+    from traincheck.errors import TraincheckError
+    from traincheck.events import STAGES
+
+    stages = tuple(dict.fromkeys(word.strip() for item in given for word in item.split(",")))
+    for stage in stages:
+        if stage not in STAGES:
+            raise TraincheckError(f"there is no stage {stage!r}", f"--stage-only with one of {', '.join(STAGES)}")
+    return stages

@@ -105,6 +105,10 @@ def collect(
     ours. Child processes are covered. Training stays bitwise the same.
     """
     from traincheck.cli._paths import TRACE_FILES, default_run, fresh_folder, input_file
+
+    stages = _stages(stage_only or [])
+    files = [input_file(path, "an invariant file") for path in invariants or []]
+
     from traincheck.collect.launch import LaunchOptions, launch
 
     run = fresh_folder(output or default_run(command), force, TRACE_FILES)
@@ -113,10 +117,10 @@ def collect(
             command=command,
             output=run,
             scope=scope.value,
-            invariants=[input_file(path, "an invariant file") for path in invariants or []],
+            invariants=files,
             every=every,
             warmup=warmup,
-            stage_only=_stages(stage_only or []),
+            stage_only=stages,
             packages=package or [],
             trace_workers=trace_workers,
             quiet=quiet,

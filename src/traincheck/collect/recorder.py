@@ -27,6 +27,7 @@ class Recorder:
 
     def __init__(self, directory: str, segment_bytes: int = 8 << 20, clock: int = -1) -> None:
         self.directory = directory
+        self._segment_bytes, self._clock = segment_bytes, clock
         self._symbols = Symbols(os.path.join(directory, "symbols.jsonl"))
         self._attributes: dict[str, int] = {}
         self._variables: dict[tuple[str, str, str], int] = {}
@@ -120,10 +121,20 @@ class Recorder:
         _probe.close()
         self._symbols.close()
 
+    def symbols_length(self) -> int:
+        """Bytes of the symbols file written so far."""
+        return self._symbols.length
+
     def abandon(self) -> None:
         """In a forked child: let go of the parent's files."""
         _probe.abandon()
         self._symbols.close()
+
+    def reopen(self, directory: str, parent_symbols: str, length: int) -> None:
+        """In a forked child, after ``abandon``: go on in ``directory``, keeping the numbers that the parent gave. Raises OSError."""
+        self.directory = directory
+        self._symbols.reopen(os.path.join(directory, "symbols.jsonl"), parent_symbols, length)
+        _probe.open(directory, self._segment_bytes, self._miss, self._clock)
 
     # --- interning (called by the core, muted) -------------------------------------------------------------------------
 

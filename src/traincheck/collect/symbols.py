@@ -23,14 +23,9 @@ def full_name(obj: Any) -> str:
         owner = getattr(obj, "__objclass__", None) or getattr(obj, "__self__", None)
         if isinstance(owner, type):
             module = owner.__module__
-            return f"{_home(module)}.{name}" if module != "builtins" else name
+            return name if module == "builtins" else f"{module}.{name}"
         return name
     return f"{module}.{name}"
-
-
-def _home(module: str) -> str:
-    """0.x calls members of the C extension's function tables by ``torch.``; keep that spelling."""
-    return "torch" if module in ("torch._C", "builtins") else module
 
 
 def type_name(cls: type) -> str:
@@ -76,6 +71,14 @@ class Symbols:
         self._next = 1
         self._next_small = {"thread": 1, "attribute": 1}
         self.lost = 0
+        self.length = 0
+
+    def reopen(self, path: str, source: str, length: int) -> None:
+        """Go on in ``path`` with the first ``length`` bytes of ``source``, and the same numbering. Raises OSError."""
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.length = 0
+        with open(source, "rb") as file:
+            self._write(file.read(length))
 
     def add(self, kind: str, **fields: Any) -> int:
         """Write one symbol and return its id."""
@@ -92,6 +95,7 @@ class Symbols:
     def _write(self, data: bytes) -> None:
         try:
             written = os.write(self._fd, data)
+            self.length += written
             if written != len(data):  # a torn line in the middle would swallow the next one: end it
                 self.lost += 1
                 os.write(self._fd, b"\n")

@@ -1,0 +1,126 @@
+"""Drivers: the hooks by which steps and stages are found, and how they share a probe with an observation point.
+
+A driver's hooks always run, also in steps that are left out; an observation point's only while the run is observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from traincheck.collect.steps import StepTracker
+
+Args = tuple[Any, ...]
+Kwargs = "dict[str, Any] | None"
+Enter = Callable[..., Any]
+Exit = Callable[..., None]
+
+
+class Point(Protocol):
+    """What an observation point offers: either may be None."""
+
+    enter: Enter | None
+    exit: Exit | None
+
+
+class Drivers:
+    """Step and stage hooks by role (see ``catalog``)."""
+
+    def __init__(self, tracker: StepTracker, grad_enabled: Callable[[], bool]) -> None:
+        self._tracker = tracker
+        self._grad_enabled = grad_enabled
+        self._backward_depth = 0
+
+    def hooks(self, role: str) -> tuple[Enter | None, Exit | None]:
+        """(enter, exit) of a role; (None, None) if it drives nothing."""
+        return {
+            "Optimizer:step": (self._step_enter, self._step_exit),
+            "Optimizer:zero_grad": (self._sign, None),
+            "Tensor:backward": (self._backward_enter, self._backward_exit),
+            "autograd.backward": (self._backward_enter, self._backward_exit),
+            "Module:__call__": (self._forward_enter, None),
+            "DataLoaderIter:__next__": (None, self._batch_exit),
+            "save": (self._save_enter, self._save_exit),
+        }.get(role, (None, None))
+
+    def _step_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
+        self._tracker.update_begins()
+
+    def _step_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
+        if args:
+            self._tracker.update_ends(args[0], error is None)
+
+    def _sign(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
+        self._tracker.sign_of_iteration()
+
+    def _backward_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
+        self._backward_depth += 1
+        if self._backward_depth == 1:
+            self._tracker.backward_begins()
+
+    def _backward_exit(
+        self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int
+    ) -> None:
+        self._backward_depth = max(0, self._backward_depth - 1)
+
+    def _forward_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
+        if args and not self._backward_depth:
+            self._tracker.forward_begins(bool(getattr(args[0], "training", True)), self._grad_enabled())
+
+    def _batch_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
+        if error is None:
+            self._tracker.batch_taken(self._grad_enabled())
+
+    def _save_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> str | None:
+        return self._tracker.enter_stage("checkpointing")
+
+    def _save_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
+        self._tracker.leave_stage(token)
+
+
+DRIVER_ROLES = frozenset(
+    {
+        "Optimizer:__init__",
+        "Optimizer:step",
+        "Optimizer:zero_grad",
+        "Tensor:backward",
+        "autograd.backward",
+        "Module:__call__",
+        "DataLoaderIter:__next__",
+        "DataLoaderIter:workers",
+        "compile",
+        "jit",
+        "worker",
+    }
+)
+"""Roles whose probes stay on in steps that are left out."""
+
+
+DRIVER_LEAVES_FIRST = frozenset({"DataLoaderIter:__next__"})
+"""Roles whose exit begins a step that the observation belongs to; elsewhere the observation belongs to the step that the call ends."""
+
+
+def compose(
+    driver: tuple[Enter | None, Exit | None], point: Point | None, observing: Callable[[], bool], driver_leaves_first: bool
+) -> tuple[Enter | None, Exit | None]:
+    """One (enter, exit) that runs the driver's hooks always and the point's while observing."""
+    d_enter, d_exit = driver
+    if point is None:
+        return d_enter, d_exit
+    p_enter, p_exit = point.enter, point.exit
+
+    def enter(probe: Any, args: Args, kwargs: Any, call: int) -> Any:
+        d_token = d_enter(probe, args, kwargs, call) if d_enter is not None else None
+        p_token = p_enter(probe, args, kwargs, call) if p_enter is not None and observing() else None
+        return d_token, p_token
+
+    def leave(probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
+        d_token, p_token = token if token is not None else (None, None)
+        if driver_leaves_first and d_exit is not None:
+            d_exit(probe, d_token, args, kwargs, result, error, call)
+        if p_exit is not None and observing():
+            p_exit(probe, p_token, args, kwargs, result, error, call)
+        if not driver_leaves_first and d_exit is not None:
+            d_exit(probe, d_token, args, kwargs, result, error, call)
+
+    return enter, leave

@@ -1,0 +1,330 @@
+"""The session: collection in one process, from the moment torch is imported to the end.
+
+It wires the parts together (recorder, targets, probes, steps, observation points) and owns their life: start, sampling, fork, stop.
+Nothing here may raise into the user's program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from traincheck.collect import _probe, processes, targets
+from traincheck.collect.drivers import DRIVER_LEAVES_FIRST, DRIVER_ROLES, Drivers, compose
+from traincheck.collect.imports import ImportWatcher, loaded_modules, mute_imports
+from traincheck.collect.install import Installer, Placement
+from traincheck.collect.observe.points import make_observer, observation_points
+from traincheck.collect.paths import compile_path
+from traincheck.collect.plan import Plan
+from traincheck.collect.recorder import Recorder
+from traincheck.collect.steps import StepTracker
+from traincheck.collect.targets import Target
+from traincheck.events import Mark
+
+_MODULE_CALLS = 1
+"""Probe group of outermost module calls; backward is of the group too, so that recomputation inside it is not outermost."""
+
+current: Session | None = None
+"""The session of this process."""
+
+
+class Session:
+    """Collection in this process into ``run``.
+
+    Raises OSError if nothing can be written there, RuntimeError if a session is already open.
+    """
+
+    def __init__(self, plan: Plan, run: str) -> None:
+        global current
+        if current is not None:
+            raise RuntimeError("this process is already being collected: end the running collection first")
+        self.plan = plan
+        self.run = run
+        self._hash = plan.digest()
+        self.observing = True
+        self._creating_workers = 0
+        self._compiling = False
+        self._ended = False
+        self._pid = os.getpid()
+        self._undo_mute: Callable[[], None] | None = None
+        self._open()
+        self.tracker = StepTracker(self.recorder, on_update=self._after_update, on_stage=self._after_stage)
+        self._drivers = Drivers(self.tracker, _grad_enabled)
+        self.observer = make_observer(self.recorder, plan.attributes) if plan.state else None
+        self._points: dict[str, Any] = observation_points(self.observer) if self.observer is not None else {}
+        self._installer = Installer(self._make_probe, lambda target: target.role in DRIVER_ROLES or target.muted)
+        self._watcher = ImportWatcher([*plan.packages, *_WATCHED], self._module_loaded)
+        current = self
+
+    def _open(self) -> None:
+        name, self.folder = processes.make_folder(self.run)
+        self.recorder = Recorder(self.folder, self.plan.segment_bytes)
+        self._description = processes.describe(name, self._hash, self.plan.segment_bytes)
+        processes.write_json(os.path.join(self.folder, "process.json"), self._description)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Put the probes on and stay until ``stop`` or the end of the process."""
+        _probe.set_library_prefixes(library_prefixes())
+        with self._guard("start"), _muted():
+            self._undo_mute = mute_imports(_probe.Mute)
+            self._install(loaded_modules())
+            self._installer.rebind(loaded_modules())
+            self._watcher.start()
+            if self.observer is not None:
+                self.observer.started()
+            self._set_observing(self._wanted(1))
+        atexit.register(self.stop)
+        os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
+        self._follow_multiprocessing()
+
+    def stop(self, end: str = "") -> None:
+        """Take everything off and close the files. Idempotent; in a process that was forked off it does nothing."""
+        global current
+        if self._ended or os.getpid() != self._pid:
+            return
+        self._ended = True
+        with self._guard("stop"), _muted():
+            self._watcher.stop()
+            self._installer.take_off(lambda _: True)
+            if self._undo_mute is not None:
+                self._undo_mute()
+        failure = getattr(sys, "last_value", None)
+        how = end or ("exception" if failure is not None else "exit")
+        with self._guard("stop"):
+            self.recorder.mark(Mark.PROCESS_END, a=0 if how == "exit" else 1)
+        self._describe_end(how, f"{type(failure).__name__}" if failure is not None and not end else None)
+        if current is self:
+            current = None
+
+    def _describe_end(self, how: str, failure: str | None) -> None:
+        losses = self.recorder.losses()
+        with self._guard("stop"):
+            self.recorder.close()
+        try:
+            if self.observer is not None:
+                self._description.update(self.observer.process_facts())
+        except Exception as error:
+            self.recorder.fault("process facts", error)
+        self._description.update(
+            ended_ns=time.time_ns(),
+            end=how,
+            exit=failure,
+            records=losses["records"],
+            dropped=losses["dropped"],
+            symbols_lost=losses["symbols_lost"],
+            loss_reason=losses["reason"],
+            faults=self.recorder.faults(),
+            probes={"functions": self._installer.functions, "refused": len(self._installer.refused)},
+            steps=self.tracker.step,
+        )
+        with contextlib.suppress(OSError):
+            processes.write_json(os.path.join(self.folder, "process.json"), self._description)
+
+    @contextlib.contextmanager
+    def _guard(self, where: str) -> Iterator[None]:
+        """Whatever goes wrong in here is ours: it is counted and never reaches the user's program."""
+        try:
+            yield
+        except Exception as error:
+            self.recorder.fault(where, error)
+
+    # --- probes ------------------------------------------------------------------------------------------------------
+
+    def _install(self, modules: list[str]) -> None:
+        found = list(targets.boundary(modules))
+        found += targets.muted(modules)
+        if self.plan.scope == "full" and not self._compiling:
+            found += targets.full(modules, self.plan.packages)
+        elif self.plan.scope == "selective":
+            found += [t for t in targets.full(modules, self.plan.packages) if t.name in self.plan.functions]
+        self._installer.add(found)
+
+    def _make_probe(self, target: Target) -> Any:
+        if target.muted:
+            return _probe.Mute(target.function)
+        driver = self._driver_hooks(target.role)
+        point = self._points.get(target.role) or self._points.get(target.name)
+        enter, leave = compose(driver, point, lambda: self.observing, target.role in DRIVER_LEAVES_FIRST)
+        wanted = self.plan.scope != "selective" or target.name in self.plan.functions
+        if not wanted and enter is None and leave is None:
+            return None
+        number = self.recorder.function(target.name, target.kind, targets.parameters(target.function))
+        paths = self.plan.functions.get(target.name, ["*"] if self.plan.scope != "selective" else [])
+        captures = [
+            (self.recorder.capture(number, moment, path), 1 if moment == "out" else 0, steps)
+            for path in paths
+            if path != "*"
+            for moment, steps in [compile_path(path, targets.parameters(target.function))]
+        ]
+        probe = _probe.Probe(
+            target.function,
+            number,
+            captures=captures,
+            capture_all="*" in paths,
+            location=1 if target.boundary else 0,
+            outermost=int(target.role == "Module:__call__"),
+            group=_MODULE_CALLS if target.role in ("Module:__call__", "Tensor:backward", "autograd.backward") else 0,
+            enter=enter,
+            exit=leave,
+        )
+        if not wanted:
+            probe.record = False
+        return probe
+
+    def _driver_hooks(self, role: str) -> tuple[Any, Any]:
+        own = {
+            "Optimizer:__init__": (None, self._optimizer_made),
+            "DataLoaderIter:workers": (self._workers_enter, self._workers_exit),
+            "worker": (self._worker_starts, None),
+            "compile": (self._compile_enter, None),
+            "jit": (self._suspend_enter, self._suspend_exit),
+        }
+        return own.get(role) or self._drivers.hooks(role)
+
+    def _module_loaded(self, name: str) -> None:
+        if self._ended or os.getpid() != self._pid:
+            return
+        with self._guard("late module"), _muted():
+            self._install([name])
+            self._installer.rebind([name])
+
+    def _optimizer_made(self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int) -> None:
+        if args:
+            self._installer.add(targets.of_class(type(args[0])))
+
+    # --- compilers: probes come off while one looks at the functions, and full scope ends with the first torch.compile ----
+
+    def _compile_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> None:
+        if not self._compiling:
+            self._compiling = True
+            self.recorder.mark(Mark.NOTE, "torch.compile: boundary scope from here on")
+            self._installer.forget(lambda placement: placement.full_only)
+
+    def _suspend_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> Any:
+        self._installer.take_off(lambda placement: not _is_own(placement, probe))
+        return True
+
+    def _suspend_exit(self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int) -> None:
+        if token:
+            self._installer.put_on(lambda placement: self.observing or placement.driver)
+
+    # --- sampling ----------------------------------------------------------------------------------------------------
+
+    def _wanted(self, step: int) -> bool:
+        stages = self.plan.stages
+        return self.plan.observes(step) and (not stages or self.tracker.stage in stages)
+
+    def _after_update(self, step: int) -> None:
+        self._set_observing(self._wanted(step + 1))
+
+    def _after_stage(self, stage: str) -> None:
+        if self.plan.stages:
+            self._set_observing(self._wanted(max(1, self.tracker.step)))
+
+    def _set_observing(self, on: bool) -> None:
+        if on == self.observing:
+            return
+        self.observing = on
+        self.recorder.mark(Mark.OBSERVING, a=int(on))
+        if on:
+            self._installer.put_on(lambda placement: not placement.driver)
+            _probe.resume()
+        else:
+            _probe.pause()
+            self._installer.take_off(lambda placement: not placement.driver)
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def _workers_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> bool:
+        self._creating_workers += 1
+        return True
+
+    def _workers_exit(self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int) -> None:
+        self._creating_workers -= bool(token)
+
+    def _worker_starts(self, probe: Any, args: Any, kwargs: Any, call: int) -> None:
+        """A DataLoader worker that was spawned (a forked one was recognised when it was made)."""
+        if not self.plan.trace_workers:
+            self.stop(end="dataloader-worker")
+
+    def _before_fork(self) -> None:
+        self._forked_symbols = self.recorder.symbols_length() if not self._ended else 0
+
+    def _after_fork(self) -> None:
+        """In a forked child: a DataLoader worker is left alone, any other child gets a folder of its own."""
+        global current
+        if self._ended:
+            return
+        with _muted():
+            try:
+                parent = self.folder
+                self.recorder.abandon()
+                self._pid = os.getpid()
+                if self._creating_workers and not self.plan.trace_workers:
+                    self._ended = True
+                    current = None
+                    return
+                name, self.folder = processes.make_folder(self.run)
+                self.recorder.reopen(self.folder, os.path.join(parent, "symbols.jsonl"), self._forked_symbols)
+                self._description = processes.describe(name, self._hash, self.plan.segment_bytes)
+                self._description["forked_from"] = os.path.basename(parent)
+                processes.write_json(os.path.join(self.folder, "process.json"), self._description)
+                self._follow_multiprocessing()
+            except Exception:
+                self._ended = True
+                current = None
+
+    def _follow_multiprocessing(self) -> None:
+        """Processes of ``multiprocessing`` end without ``atexit``: end with their finalizers."""
+        with self._guard("multiprocessing"):
+            from multiprocessing import util
+
+            util.Finalize(None, self.stop, exitpriority=-1000)
+            util.register_after_fork(self, Session._finalize_later)
+
+    def _finalize_later(self) -> None:
+        from multiprocessing import util
+
+        if not self._ended:
+            util.Finalize(None, self.stop, exitpriority=-1000)
+
+
+_WATCHED = ("torch", "safetensors", "transformers", "accelerate", "deepspeed", "lightning", "pytorch_lightning", "megatron")
+
+
+def _is_own(placement: Placement, probe: Any) -> bool:
+    return placement.probe is probe
+
+
+def _grad_enabled() -> bool:
+    torch = sys.modules["torch"]
+    return bool(torch.is_grad_enabled())
+
+
+@contextlib.contextmanager
+def _muted() -> Iterator[None]:
+    _probe.mute()
+    try:
+        yield
+    finally:
+        _probe.unmute()
+
+
+def library_prefixes() -> list[str]:
+    """Path prefixes of code that is not the user's."""
+    paths = sysconfig.get_paths()
+    found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
+    found |= {path for path in sys.path if path.rstrip(os.sep).endswith(("site-packages", "dist-packages"))}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.__file__:
+        found.add(os.path.dirname(torch.__file__))
+    found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [os.path.join(path, "") for path in sorted(found)] + ["<frozen"]

@@ -1,0 +1,164 @@
+"""Steps and stages: where one training step ends and the next begins, told from what the run does.
+
+A step is one completed update of the run's main optimizer (the first one that completes an update). Its window begins at the first sign of a
+new iteration after the previous update: the next batch taken from a DataLoader while training, or, in programs without one, the next
+zero_grad, training forward or backward. Until then (scheduler, logging, evaluation) events belong to the step just done.
+``traincheck.step()`` takes over for good; an explicit stage wins over what is told from grad mode.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from traincheck.collect.recorder import Recorder
+from traincheck.events import STAGES, Mark
+
+
+def _nothing(*_: object) -> None: ...
+
+
+class StepTracker:
+    """Emits step, stage, micro-step and evaluation-step marks. ``on_begin(step)`` and ``on_update(step)`` tell the session."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        on_begin: Callable[[int], None] = _nothing,
+        on_update: Callable[[int], None] = _nothing,
+        on_stage: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._recorder = recorder
+        self._on_begin, self._on_update, self._on_stage = on_begin, on_update, on_stage
+        self.step = 0
+        self.stage = "init"
+        self._explicit_steps = False
+        self._explicit_stages: list[str] = []
+        self._between = True
+        self._in_update = 0
+        self._main: weakref.ref[Any] | None = None
+        self._by_loader = False
+        self._loader_denied = False
+        self._micro = 0
+        self._evaluations = 0
+        self._trained_in_train_mode = False
+        self._trains_in_eval_mode = False
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def explicit_step(self) -> int:
+        """The loop says that an iteration begins now."""
+        self._explicit_steps = True
+        self._begin()
+        return self.step
+
+    def batch_taken(self, grad_enabled: bool) -> None:
+        """A DataLoader handed out a batch."""
+        if self._explicit_steps or self._in_update or not grad_enabled or self.stage not in ("init", "training"):
+            return
+        if not self._loader_denied:
+            self._by_loader = True
+        if self._between:
+            self._begin()
+
+    def sign_of_iteration(self) -> None:
+        """zero_grad, a training forward, or a backward begins."""
+        if self._between and not self._in_update and not self._explicit_steps and (not self._by_loader or self.step == 0):
+            self._begin()
+
+    def backward_begins(self) -> None:
+        """A root backward begins: whoever runs backward is training."""
+        if self._in_update:
+            return
+        if self.stage == "evaluation" and not self._explicit_stages:
+            self._trains_in_eval_mode = True
+            self._set_stage("training")
+        elif self.stage == "init":
+            self._set_stage("training")
+        self.sign_of_iteration()
+        self._micro += 1
+        self._recorder.mark(Mark.MICRO_STEP, a=self._micro)
+
+    def update_begins(self) -> None:
+        """An optimizer's ``step`` is entered."""
+        self._in_update += 1
+
+    def update_ends(self, optimizer: Any, completed: bool) -> None:
+        """An optimizer's ``step`` is left. Wrappers of another optimizer (Accelerate, DeepSpeed) do not count."""
+        self._in_update = max(0, self._in_update - 1)
+        if self._in_update or not completed or hasattr(optimizer, "optimizer"):
+            return
+        if self._main is None or self._main() is None:
+            self._main = weakref.ref(optimizer)
+        if self._main() is not optimizer or self._explicit_steps:
+            return
+        if self._between:  # an update with no new batch since the last: this loop is not driven by its loader
+            self._by_loader, self._loader_denied = False, True
+            self._begin()
+        self._between = True
+        self._micro = 0
+        self._recorder.mark(Mark.STEP_END, a=self.step)
+        self._on_update(self.step)
+
+    def _begin(self) -> None:
+        self.step += 1
+        self._between = False
+        self._micro = 0
+        self._recorder.mark(Mark.STEP_BEGIN, a=self.step)
+        self._on_begin(self.step)
+
+    # --- stages ------------------------------------------------------------------------------------------------------
+
+    def forward_begins(self, training_mode: bool, grad_enabled: bool) -> None:
+        """An outermost module call begins."""
+        if self._in_update:
+            return
+        evaluating = not grad_enabled or (
+            not training_mode and self._trained_in_train_mode and not self._trains_in_eval_mode
+        )
+        if not self._explicit_stages:
+            if evaluating:
+                self._set_stage("evaluation")
+            else:
+                self._set_stage("training")
+        if self.stage == "training":
+            self._trained_in_train_mode |= training_mode
+            self.sign_of_iteration()
+        elif self.stage == "evaluation":
+            self._evaluations += 1
+            self._recorder.mark(Mark.EVALUATION_STEP, a=self._evaluations)
+
+    @contextmanager
+    def explicit_stage(self, name: str) -> Iterator[None]:
+        """``name`` until the block ends. Raises ValueError for a name that is no stage."""
+        if name not in STAGES:
+            raise ValueError(f"a stage is one of {', '.join(STAGES)}, not {name!r}")
+        before = self.stage
+        self._explicit_stages.append(name)
+        self._set_stage(name)
+        try:
+            yield
+        finally:
+            self._explicit_stages.pop()
+            self._set_stage(before)
+
+    def enter_stage(self, name: str) -> str | None:
+        """A stage told from a call that begins (saving is ``checkpointing``); an explicit one wins. Returns what ``leave_stage`` takes."""
+        if self._explicit_stages or self.stage == name:
+            return None
+        before = self.stage
+        self._set_stage(name)
+        return before
+
+    def leave_stage(self, before: str | None) -> None:
+        """The call has ended."""
+        if before is not None and not self._explicit_stages:
+            self._set_stage(before)
+
+    def _set_stage(self, name: str) -> None:
+        if name != self.stage:
+            self.stage = name
+            self._recorder.mark(Mark.STAGE, name)
+            self._on_stage(name)

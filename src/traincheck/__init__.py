@@ -28,9 +28,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from traincheck.check import check as check
-    from traincheck.collect.session import collect as collect
-    from traincheck.collect.session import stage as stage
-    from traincheck.collect.session import step as step
+    from traincheck.collect.api import collect as collect
+    from traincheck.collect.api import stage as stage
+    from traincheck.collect.api import step as step
     from traincheck.errors import TraincheckError as TraincheckError
     from traincheck.infer import infer as infer
     from traincheck.invariants import load_invariants as load_invariants
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "TraincheckError": "traincheck.errors",
     "check": "traincheck.check",
-    "collect": "traincheck.collect.session",
+    "collect": "traincheck.collect.api",
     "infer": "traincheck.infer",
     "load_invariants": "traincheck.invariants",
     "open_trace": "traincheck.trace",
     "save_invariants": "traincheck.invariants",
-    "stage": "traincheck.collect.session",
-    "step": "traincheck.collect.session",
+    "stage": "traincheck.collect.api",
+    "step": "traincheck.collect.api",
 }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from time import localtime, strftime
 
 from traincheck.errors import TraincheckError
 
-TRACE_FILES = ("manifest.json", "processes", "compact")
-"""By these entries a folder is known as a trace."""
+TRACE_FILES = ("manifest.json", "plan.json", "processes", "compact", "not-watched-*")
+"""What a trace folder holds, as patterns."""
 
 
 def default_run(command: Sequence[str]) -> Path:
@@ -69,17 +70,23 @@ def fresh_file(path: Path, force: bool) -> Path:
 def fresh_folder(path: Path, force: bool, ours: Sequence[str]) -> Path:
     """``path`` if a folder may be written there; with ``force`` an earlier output of ours is removed first.
 
-    ``ours``: an earlier output has one of these; a folder without them is never removed. Raises TraincheckError.
+    ``ours``: names (patterns) of what an earlier output holds. A folder that holds anything else is never removed.
+    Raises TraincheckError.
     """
-    if path.is_file():
-        raise TraincheckError(f"the output {path} is to be a folder, but it is a file", "choose another name with -o")
-    if path.is_dir() and any(path.iterdir()):
+    if path.exists() and not path.is_dir():
+        raise TraincheckError(f"the output {path} is to be a folder, but it is a file", "another name with -o")
+    if path.is_dir():
+        names = sorted(entry.name for entry in path.iterdir())
+        strange = [name for name in names if not any(fnmatch(name, pattern) for pattern in ours)]
+        if not names:
+            return path
         if not force:
             raise _exists(path)
-        if not any((path / name).exists() for name in ours):
+        if strange:
+            held = ", ".join(strange[:3]) + (", …" if len(strange) > 3 else "")
             raise TraincheckError(
-                f"{path} holds something else than our earlier output: it is left alone, even with --force",
-                "choose another name with -o",
+                f"the output {path} holds more than an earlier output ({held}): it is left alone, even with --force",
+                "another name with -o",
             )
         shutil.rmtree(path)
     return path

@@ -110,23 +110,24 @@ def collect(
     files = [input_file(path, "an invariant file") for path in invariants or []]
 
     from traincheck.collect.launch import LaunchOptions, launch
+    from traincheck.collect.plan import Plan
 
-    run = fresh_folder(output or default_run(command), force, TRACE_FILES)
-    code = launch(
-        LaunchOptions(
-            command=command,
-            output=run,
-            scope=scope.value,
-            invariants=files,
-            every=every,
-            warmup=warmup,
-            stage_only=stages,
-            packages=package or [],
-            trace_workers=trace_workers,
-            quiet=quiet,
-        )
+    plan = Plan(
+        scope=scope.value,
+        packages=tuple(dict.fromkeys(["torch", *(package or [])])),
+        every=every,
+        warmup=warmup,
+        stages=stages,
+        trace_workers=trace_workers,
     )
-    # A program ended by signal n has code -n here, and 128 + n in every shell.
+    if files:
+        from traincheck.invariants import load_invariants
+        from traincheck.selective import selective
+
+        plan = selective(plan, load_invariants(*files))
+    run = fresh_folder(output or default_run(command), force, TRACE_FILES)
+    code = launch(LaunchOptions(command=command, output=run, plan=plan, quiet=quiet))
+    # A program ended by signal n has code -n in Python, and 128 + n in every shell.
     raise typer.Exit(code if code >= 0 else 128 - code)
 
 

@@ -61,7 +61,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class ProcessInfo:
-    """``process.json``: one process of the run. ``records`` is what its segments hold; the rest as the process wrote it."""
+    """``process.json``: one process of the run. ``records`` is what its segments hold; the rest is as it wrote it."""
 
     index: int
     name: str
@@ -108,8 +108,8 @@ def read_object(path: Path) -> tuple[dict[str, Any] | None, str | None]:
     schema = value.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
         raise TraceError(
-            f"{path}: written by a newer TrainCheck (schema {schema}, this one reads up to {SCHEMA}). "
-            "Read it with that version, or upgrade: pip install -U traincheck."
+            f"{path} was written by a newer TrainCheck: schema {schema}, this one reads up to {SCHEMA}",
+            "read it with that version, or upgrade: pip install -U traincheck",
         )
     return value, None
 

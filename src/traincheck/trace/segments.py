@@ -1,6 +1,7 @@
 """Segments: the bytes of a process's event files as numpy records, and their clock as nanoseconds.
 
-Files are read, not mapped: a live writer cuts a segment when it closes it, and a mapping of what was cut is a bus error.
+Files are read, not mapped: a live writer cuts a segment when it closes it, and a mapping of what was cut is a bus
+error.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CHUNK: Final = 1 << 15  # records read at a time while looking for the end of a
 _FAR: Final = 1 << 61  # sequence numbers and times beyond are damage
 
 Records = npt.NDArray[Any]
-Longs = npt.NDArray[np.int64]
+Longs = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,12 @@ class Stream:
     """Whether the last segment was closed by its writer."""
     lacks: list[tuple[str, str]] = field(default_factory=list)
 
+    @classmethod
+    def nothing(cls) -> Stream:
+        """A stream without records."""
+        zero = np.empty(0, dtype=np.int64)
+        return cls(np.empty(0, dtype=RECORD), zero, zero)
+
 
 def parse_header(data: bytes, path: Path) -> Header | None:
     """The header in ``data``, or None when it was never written.
@@ -101,13 +108,13 @@ def parse_header(data: bytes, path: Path) -> Header | None:
         raise ForeignSegmentError("it does not begin with the mark of a TrainCheck segment")
     if version > FORMAT_VERSION or version < 1:
         raise TraceError(
-            f"{path}: format version {version}, this TrainCheck reads version {FORMAT_VERSION}. "
-            "Read it with the version that wrote it (manifest.json says which), or upgrade: pip install -U traincheck."
+            f"{path} has format version {version}, this TrainCheck reads version {FORMAT_VERSION}",
+            "read it with the version that wrote it (manifest.json says which), or upgrade: pip install -U traincheck",
         )
     if size != RECORD_SIZE:
         raise TraceError(
-            f"{path}: records of {size} bytes, expected {RECORD_SIZE}: the file is damaged or from another program. "
-            "Collect the run again, or remove this file to read the rest."
+            f"{path} has records of {size} bytes, expected {RECORD_SIZE}: it is damaged or from another program",
+            "collect the run again, or remove this file to read the rest",
         )
     return Header(pid, number, first_seq, clock, *rest)
 
@@ -252,7 +259,7 @@ def clock_pairs(records: Records, ticks: npt.NDArray[np.bool_], headers: list[He
 def _nanoseconds(
     records: Records, ticks: npt.NDArray[np.bool_], headers: list[Header], lacks: list[tuple[str, str]]
 ) -> Longs:
-    raw = np.minimum(records["x"], np.uint64(_FAR)).astype(np.int64)
+    raw: Longs = np.minimum(records["x"], np.uint64(_FAR)).astype(np.int64)
     if not ticks.any():
         return raw
     tick, ns = clock_pairs(records, ticks, headers)
@@ -260,7 +267,8 @@ def _nanoseconds(
         lacks.append(
             ("clock", "The rate of the clock is not known (the process ended early); times are in ticks of it.")
         )
-        return raw + (ns[0] - tick[0] if len(tick) else 0)
+        raw += ns[0] - tick[0] if len(tick) else 0
+        return raw
     # relative to the first pair: floats then hold nanoseconds exactly
     base_tick, base_ns = tick[0], ns[0]
     x, known, at = (
@@ -272,4 +280,5 @@ def _nanoseconds(
     slope_first, slope_last = at[1] / known[1], (at[-1] - at[-2]) / (known[-1] - known[-2])
     inside = np.where(x < 0, x * slope_first, np.where(x > known[-1], at[-1] + (x - known[-1]) * slope_last, inside))
     converted = np.clip(np.rint(inside), -float(_FAR), float(_FAR)).astype(np.int64) + base_ns
-    return np.where(ticks, converted, raw)
+    times: Longs = np.where(ticks, converted, raw)
+    return times

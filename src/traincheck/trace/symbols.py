@@ -32,13 +32,14 @@ class Lookup:
             self._table = np.full(int(array.max()) + 2, -1, dtype=np.int64)
             self._table[array] = np.arange(len(array))
 
-    def __call__(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def __call__(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Positions of ``ids`` (unsigned), -1 where unknown."""
         if not len(self._sorted):
             return np.full(len(ids), -1, dtype=np.int64)
         if self._table is not None:
             last = len(self._table) - 1  # holds -1
-            return self._table[np.minimum(ids, np.asarray(last, dtype=ids.dtype)).astype(np.int64)]
+            found: npt.NDArray[Any] = self._table[np.minimum(ids, np.asarray(last, dtype=ids.dtype)).astype(np.int64)]
+            return found
         wide = np.minimum(ids, np.asarray(2**62, dtype=np.uint64)).astype(np.int64)
         at = np.minimum(np.searchsorted(self._sorted, wide), len(self._sorted) - 1)
         return np.where(self._sorted[at] == wide, self._order[at], -1)
@@ -47,8 +48,8 @@ class Lookup:
 class Symbols:
     """The symbols of one process.
 
-    ``entries`` are all symbols of the common id space in file order, ``threads`` and ``attributes`` those of the two small
-    spaces. ``bad`` counts lines that are no symbols, ``torn`` says whether the last line had no end.
+    ``entries`` are all symbols of the common id space in file order, ``threads`` and ``attributes`` those of the two
+    small spaces. ``bad`` counts lines that are no symbols, ``torn`` says whether the last line had no end.
     """
 
     def __init__(self, symbols: Iterable[Symbol], bad: int = 0, torn: bool = False) -> None:
@@ -101,8 +102,8 @@ def parse(data: bytes) -> Symbols:
 def parameter_path(path: str, params: list[str] | None) -> str | None:
     """``path`` with the position or keyword of an argument replaced by the parameter's name.
 
-    ``args[0].dtype`` -> ``input.dtype``; ``kwargs.lr`` -> ``lr``; ``self`` and ``ret`` stay; positions that fall into ``*args`` stay as
-    ``args[k]`` counted from its start. None when the parameters are not known.
+    ``args[0].dtype`` -> ``input.dtype``; ``kwargs.lr`` -> ``lr``; ``self`` and ``ret`` stay; positions that fall into
+    ``*args`` are ``args[k]``, counted from its start. None when the parameters are not known.
     """
     word = _WORD.match(path)
     if word is not None:

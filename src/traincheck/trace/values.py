@@ -1,7 +1,7 @@
 """Values as a trace holds them: canonical text, and the small classes that name what Python values cannot say.
 
-The classes are what ``TraceBuilder`` and the 0.x importer take; ``canonical`` and ``symbol_text`` are the one place where
-the text that relations compare is made.
+The classes are what ``TraceBuilder`` and the 0.x importer take; ``canonical`` and ``symbol_text`` are the one place
+where the text that relations compare is made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_PLAIN: Final = frozenset({"", "None", "True", "False", "nan", "inf", "NaN",
 
 @dataclass(frozen=True)
 class Symbol:
-    """An interned value that has a type of its own: ``Symbol("dtype", "torch.float32")``, ``Symbol("shape", [2, 3])``."""
+    """An interned value with a type of its own: ``Symbol("dtype", "torch.float32")``, ``Symbol("shape", [2, 3])``."""
 
     type: str
     v: Any

@@ -1,0 +1,7 @@
+"""c"""
+
+from pathlib import Path
+
+
+def is_compact(root: Path) -> bool:
+    return False

@@ -1,0 +1,347 @@
+"""The observer: at an observation point, looks at the state the policy asks for and hands it to the recorder.
+
+It owns the models and optimizers met so far. Every public method is total: a fault of ours is counted through the
+recorder, never raised, and
+nothing is observed while a compiler, a transform or a fake-tensor mode is at work.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from traincheck.collect.digests import Digester
+from traincheck.collect.observe import batches, losses, ranks, rng, sources, versions
+from traincheck.collect.observe.guard import quiet, tracing
+from traincheck.collect.observe.models import Entry, Model, Models, unwrap
+from traincheck.collect.observe.optimizers import Optimizer, Optimizers
+from traincheck.collect.observe.policy import DATA, FACTS, GRAD, GROUPS, MODE, STATE, Policy
+from traincheck.collect.observe.tensors import Sheet, Writer
+from traincheck.events import Moment
+
+BEFORE, AFTER, ALONE = Moment.BEFORE, Moment.AFTER, Moment.ALONE
+
+
+class Observer:
+    """Observes into ``writer`` (the recorder) what ``policy`` asks for. One a process; ``enabled`` False makes
+    every method do nothing.
+    """
+
+    def __init__(self, writer: Writer, policy: Policy | None = None) -> None:
+        self.policy = Policy() if policy is None else policy
+        self.enabled = True
+        self._writer = writer
+        self._digester = Digester(writer.view, force_reduction=self.policy.force_reduction)
+        self._attributes: dict[str, int] = {}
+        names = self.policy.names
+        self.models = Models(writer, (lambda name: True) if names is None else names.__contains__)
+        self.optimizers = Optimizers(writer)
+        self._called: dict[int, weakref.ref[Module]] = {}
+        self._loaders: list[weakref.ref[Any] | int] = []
+        self._rank: dict[str, Any] | None = None
+        self._described = False
+        self._rng_due = True
+        self._local = threading.local()
+
+    # --- entering and leaving points ----------------------------------------------------------------------------------
+
+    def enter(self, what: str) -> bool:
+        """True for the outermost open point of this kind on this thread; pair it with ``leave``."""
+        depths = self._local.__dict__
+        depth = depths.get(what, 0)
+        depths[what] = depth + 1
+        return bool(depth == 0)
+
+    def leave(self, what: str) -> bool:
+        """True if the outermost point of this kind ends."""
+        depths = self._local.__dict__
+        depth = depths[what] = max(depths.get(what, 1) - 1, 0)
+        return bool(depth == 0)
+
+    # --- the points ---------------------------------------------------------------------------------------------------
+
+    def optimizer_created(self, optimizer: Any, call: int) -> None:
+        """An optimizer's ``__init__`` ended."""
+        known = self.optimizers.discover(optimizer)
+        if known is not None:
+            self._observe("optimizer", call, AFTER, lambda sheet: self._groups(sheet, [known]), GROUPS)
+
+    def started(self) -> None:
+        """Collection starts: the process, as far as it is known by now (ranks are looked at again at the first
+        baseline).
+        """
+        try:
+            self._describe()
+        except Exception as error:
+            self._writer.fault("observe process", error)
+        self._described = False
+
+    def process_facts(self) -> dict[str, Any]:
+        """``rank`` (coordinates as last seen, None in a lone process) and ``versions``, for ``process.json``."""
+        return {"rank": self._rank or ranks.coordinates(), "versions": versions.versions()}
+
+    def module_called(self, module: Module, call: int) -> None:
+        """An outermost module is about to run.
+
+        The first time, it is a model, and its baseline is taken; the first call after an update begins a new step for
+        the generators.
+        """
+        known = self._called.get(id(module))
+        if known is None or known() is not module:
+            model = self.models.discover(module)
+            if model is not None and not model.baselined:
+                self._baseline([model], call)
+            if model is None or model.baselined:
+                self._called[id(module)] = weakref.ref(module)
+        if self._rng_due:
+            self.step_begins(call)
+
+    def before_step(self, optimizer: Any, call: int) -> None:
+        """An optimizer is about to update."""
+        known = self.optimizers.discover(optimizer)
+        if known is None:
+            return
+        models = self._concerned(known)
+        missing = [model for model in models if not model.baselined]
+        if missing:
+            self._baseline(missing, call)
+        self._tensors("step", call, BEFORE, models, known)
+
+    def after_step(self, optimizer: Any, call: int) -> None:
+        """An optimizer has updated."""
+        known = self.optimizers.find(optimizer)
+        if known is not None:
+            self._rng_due = True
+            self._tensors("step", call, AFTER, self._concerned(known), known)
+
+    def zero_grad(self, target: Any, call: int, moment: Moment) -> None:
+        """``zero_grad`` of an optimizer or a module, before or after."""
+        if isinstance(target, Module):
+            model = self.models.find(target)
+            if model is not None:
+                self._tensors("zero_grad", call, moment, [model], None)
+            return
+        known = self.optimizers.discover(target)
+        if known is not None:
+            self._tensors("zero_grad", call, moment, self._concerned(known), known)
+
+    def before_backward(self, tensors: list[torch.Tensor], call: int) -> None:
+        """A backward starts from these roots."""
+        self._observe("loss", call, BEFORE, lambda sheet: losses.losses(self._writer, sheet, tensors))
+
+    def after_backward(self, call: int) -> None:
+        """A backward ended: gradients are there."""
+        self._tensors("backward", call, AFTER, self.models.living(), None)
+
+    def loaded_state(self, target: Any, call: int) -> None:
+        """``load_state_dict`` of a module or an optimizer ended."""
+        if isinstance(target, Module):
+            model = self.models.discover(target)
+            if model is not None:
+                self._tensors("load_state_dict", call, AFTER, [model], None)
+            return
+        known = self.optimizers.discover(target)
+        if known is not None:
+
+            def look(sheet: Sheet) -> None:
+                self._groups(sheet, [known])
+                self._state(sheet, known, self._named(known, self._concerned(known)))
+
+            self._observe("load_state_dict", call, AFTER, look)
+
+    def mode_changed(self, module: Module, call: int) -> None:
+        """``train()`` or ``eval()`` of an outermost module ended."""
+        model = self.models.discover(module)
+        if model is None:
+            return
+
+        def look(sheet: Sheet) -> None:
+            self._mode(sheet, model)
+            inner = unwrap(module)
+            if inner is not model.root:
+                path = next((name for name, child in _modules(model) if child is inner), None)
+                if path is not None:
+                    variable = self._writer.variable(path, "model", type(inner).__qualname__, model.owner)
+                    sheet.value(variable, "training", bool(inner.training))
+
+        self._observe("mode", call, AFTER, look)
+
+    def scheduled(self, scheduler: Any, call: int) -> None:
+        """A learning-rate scheduler stepped."""
+        known = self.optimizers.discover(getattr(scheduler, "optimizer", None))
+        if known is not None:
+            self._observe("scheduler", call, AFTER, lambda sheet: self._groups(sheet, [known]))
+
+    def batch(self, iterator: Any, batch: Any, call: int) -> None:
+        """A DataLoader's iterator gave a batch."""
+        owner = self._loader(getattr(iterator, "_dataset", iterator))
+
+        def look(sheet: Sheet) -> None:
+            variable = self._writer.variable("batch", "batch", type(batch).__name__, owner)
+            batches.batch_rows(sheet, self._digester, variable, batch)
+
+        self._observe("batch", call, AFTER, look)
+
+    def file_loaded(self, path: str, call: int) -> None:
+        """Weights were read from a file."""
+        self._observe("file", call, AFTER, lambda sheet: sources.source_rows(self._writer, sheet, path))
+
+    def step_begins(self, call: int = 0) -> None:
+        """A training step begins: random generators."""
+        self._rng_due = False
+        self._observe("rng", call, ALONE, lambda sheet: rng.rng_states(self._writer, sheet))
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def _observe(
+        self, reason: str, call: int, moment: Moment, look: Callable[[Sheet], None], part: str | None = None
+    ) -> None:
+        parts = self.policy.at(reason)
+        if not self.enabled or not parts or (part is not None and part not in parts) or tracing():
+            return
+        self._write(reason, call, moment, look)
+
+    def _write(self, reason: str, call: int, moment: Moment, look: Callable[[Sheet], None]) -> None:
+        with quiet():
+            sheet = Sheet(self._writer, self._digester, self._attributes)
+            try:
+                look(sheet)
+            finally:  # what was seen before a fault is still true
+                rows = sheet.finish()
+                if rows:
+                    self._writer.states(self._writer.observe(reason, call, moment), rows)
+
+    def _tensors(
+        self, reason: str, call: int, moment: Moment, models: list[Model], optimizer: Optimizer | None
+    ) -> None:
+        split = reason in ("step", "zero_grad")
+        parts = self.policy.at(f"{reason}:{'before' if moment is BEFORE else 'after'}" if split else reason)
+        if not self.enabled or not parts or tracing():
+            return
+
+        def look(sheet: Sheet) -> None:
+            entries = self._named(optimizer, models)
+            if FACTS in parts:
+                sheet.facts(entries, self.optimizers.membership())
+            if MODE in parts:
+                for model in models:
+                    self._mode(sheet, model)
+            if DATA in parts:
+                sheet.data(entries)
+            if GRAD in parts:
+                sheet.grad(entries)
+            if optimizer is not None:
+                if STATE in parts:
+                    self._state(sheet, optimizer, entries)
+                if GROUPS in parts:
+                    self._groups(sheet, [optimizer])
+
+        self._write(reason, call, moment, look)
+
+    def _baseline(self, models: list[Model], call: int) -> None:
+        if not self.enabled or tracing():
+            return
+        for model in models:
+            model.baselined = True
+        if not self._described:
+            self._describe()
+        self._tensors("baseline", call, BEFORE, models, None)
+        self._look_for_mesh(models)
+
+    def _describe(self) -> None:
+        self._described = True
+
+        def look(sheet: Sheet) -> None:
+            variable = self._writer.variable("process", "process", "process", "run")
+            self._rank = ranks.coordinates()
+            for name, value in flat(self._rank or {"rank": 0, "world_size": 1}):
+                sheet.value(variable, name, value)
+            for name, value in versions.versions().items():
+                sheet.value(variable, f"version.{name}", value)
+
+        self._observe("process", 0, ALONE, look)
+
+    def _look_for_mesh(self, models: list[Model]) -> None:
+        for model in models:
+            for _, tensor in model.entries():
+                mesh = getattr(getattr(tensor, "_spec", None), "mesh", None)
+                if mesh is not None:
+                    self._rank = ranks.add_mesh(self._rank or {}, mesh)
+                    return
+
+    # --- who and what -------------------------------------------------------------------------------------------------
+
+    def _concerned(self, optimizer: Optimizer) -> list[Model]:
+        """The models this optimizer works on, and trainable models that no optimizer works on: their standing still
+        is a fact too.
+        """
+        mine = {id(tensor) for _, tensor in optimizer.parameters()}
+        anyones = self.optimizers.membership()
+        found = []
+        for model in self.models.living():
+            tensors = [tensor for place, tensor in model.entries() if place.role == "parameter"]
+            owned = [tensor for tensor in tensors if id(tensor) in anyones]
+            if any(id(tensor) in mine for tensor in owned) or (not owned and any(t.requires_grad for t in tensors)):
+                found.append(model)
+        return found
+
+    def _named(self, optimizer: Optimizer | None, models: Iterable[Model]) -> list[Entry]:
+        entries = [entry for model in models for entry in model.entries()]
+        if optimizer is not None:
+            claimed = {id(tensor) for model in self.models.living() for _, tensor in model.entries()}
+            entries += optimizer.unclaimed(claimed)
+        return entries
+
+    def _state(self, sheet: Sheet, optimizer: Optimizer, entries: list[Entry]) -> None:
+        seen: set[int] = set()
+        for place, tensor in entries:
+            if place.role == "parameter" and id(tensor) not in seen:
+                seen.add(id(tensor))
+                state = optimizer.state(place, tensor)
+                if state is not None:
+                    sheet.content(*state)
+
+    def _groups(self, sheet: Sheet, optimizers: Iterable[Optimizer]) -> None:
+        for optimizer in optimizers:
+            for variable, values in optimizer.groups():
+                sheet.content(variable, values)
+
+    def _mode(self, sheet: Sheet, model: Model) -> None:
+        variable = self._writer.variable(model.owner, "model", model.kind, model.owner)
+        training, active, modules = model.training()
+        sheet.value(variable, "training", training)
+        sheet.value(variable, "training_modules", active)
+        sheet.value(variable, "modules", modules)
+
+    def _loader(self, dataset: Any) -> str:
+        same = (
+            known() is dataset if isinstance(known, weakref.ref) else known == id(dataset) for known in self._loaders
+        )
+        index = next((index for index, found in enumerate(same) if found), len(self._loaders))
+        if index == len(self._loaders):
+            try:
+                self._loaders.append(weakref.ref(dataset))
+            except TypeError:  # a list or tuple: an id is the best there is
+                self._loaders.append(id(dataset))
+        return "loader" if index == 0 else f"loader.{index}"
+
+
+def flat(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Nested mappings as dotted names."""
+    found: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found += [(f"{name}.{inner}", one) for inner, one in flat(value)]
+        else:
+            found.append((name, value))
+    return found
+
+
+def _modules(model: Model) -> list[tuple[str, Module]]:
+    root = model.root
+    return [] if root is None else list(root.named_modules())

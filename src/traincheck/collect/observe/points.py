@@ -1,0 +1,181 @@
+"""The observation points: functions around which state is looked at, and the hooks that a probe runs there.
+
+Keys are full names of original functions, or ``Role:method`` for a method of a class and all its subclasses; the
+session resolves roles:
+``Optimizer`` torch.optim.Optimizer, ``Module`` torch.nn.Module, ``LRScheduler`` torch.optim.lr_scheduler.LRScheduler
+(and ReduceLROnPlateau),
+``DataLoaderIter`` torch.utils.data.dataloader._BaseDataLoaderIter. ``Module:__call__`` wants only outermost calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from traincheck.collect.observe import losses, sources
+from traincheck.collect.observe.observer import Observer
+from traincheck.collect.observe.optimizers import wraps
+from traincheck.collect.observe.policy import Policy
+from traincheck.collect.observe.tensors import Writer
+from traincheck.events import Moment
+
+Enter = Callable[[Any, tuple[Any, ...], "Mapping[str, Any] | None", int], Any]
+Exit = Callable[[Any, Any, tuple[Any, ...], "Mapping[str, Any] | None", Any, "BaseException | None", int], None]
+
+
+class Point(NamedTuple):
+    """Hooks with the signatures that ``_probe.Probe`` documents; either may be None."""
+
+    enter: Enter | None
+    exit: Exit | None
+
+
+Before = Callable[[tuple[Any, ...], "Mapping[str, Any] | None", int], None]
+After = Callable[[tuple[Any, ...], "Mapping[str, Any] | None", Any, int], None]
+
+
+def make_observer(writer: Writer, attributes: Iterable[str] = ()) -> Observer:
+    """An observer that records into ``writer`` what is needed to see ``attributes`` (none: everything)."""
+    return Observer(writer, Policy.for_attributes(attributes))
+
+
+def observation_points(observer: Observer, policy: Policy | None = None) -> dict[str, Point]:
+    """Function or ``Role:method`` -> hooks, for the reasons that ``policy`` (the observer's own) observes. Hooks
+    never raise.
+    """
+    o, points = observer, {}
+    policy = observer.policy if policy is None else policy
+
+    def add(
+        names: tuple[str, ...], reasons: tuple[str, ...], what: str, before: Before | None, after: After | None
+    ) -> None:
+        if any(policy.at(reason) for reason in reasons):
+            for name in names:
+                points[name] = _point(o, what, before, after)
+
+    def step(method: Callable[[Any, int], None]) -> Before:
+        return lambda args, kwargs, call: None if wraps(args[0]) else method(args[0], call)
+
+    add(
+        ("Optimizer:__init__",),
+        ("optimizer", "step:before", "step:after"),
+        "optimizer",
+        None,
+        lambda args, kwargs, result, call: o.optimizer_created(args[0], call),
+    )
+    before, after = step(o.before_step), step(o.after_step)
+    add(
+        ("Optimizer:step",),
+        ("step:before", "step:after"),
+        "step",
+        before,
+        lambda args, kwargs, result, call: after(args, kwargs, call),
+    )
+    add(
+        ("Optimizer:zero_grad", "Module:zero_grad"),
+        ("zero_grad:before", "zero_grad:after"),
+        "zero_grad",
+        lambda args, kwargs, call: None if wraps(args[0]) else o.zero_grad(args[0], call, Moment.BEFORE),
+        lambda args, kwargs, result, call: None if wraps(args[0]) else o.zero_grad(args[0], call, Moment.AFTER),
+    )
+    add(
+        ("Module:__call__",),
+        ("baseline", "step:before", "step:after", "backward"),
+        "module",
+        lambda args, kwargs, call: o.module_called(args[0], call),
+        None,
+    )
+    add(
+        ("torch._tensor.Tensor.backward", "torch.autograd.backward"),
+        ("loss", "backward"),
+        "backward",
+        lambda args, kwargs, call: o.before_backward(losses.roots(args, kwargs), call),
+        lambda args, kwargs, result, call: o.after_backward(call),
+    )
+    add(
+        ("Module:load_state_dict", "Optimizer:load_state_dict"),
+        ("load_state_dict",),
+        "load_state_dict",
+        None,
+        lambda args, kwargs, result, call: None if wraps(args[0]) else o.loaded_state(args[0], call),
+    )
+    add(
+        ("Module:train", "Module:eval"),
+        ("mode",),
+        "mode",
+        None,
+        lambda args, kwargs, result, call: o.mode_changed(args[0], call),
+    )
+    add(
+        ("LRScheduler:step",),
+        ("scheduler",),
+        "scheduler",
+        None,
+        lambda args, kwargs, result, call: o.scheduled(args[0], call),
+    )
+    add(
+        ("DataLoaderIter:__next__",),
+        ("batch",),
+        "batch",
+        None,
+        lambda args, kwargs, result, call: o.batch(args[0], result, call),
+    )
+
+    def file_loaded(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, result: Any, call: int) -> None:
+        path = sources.path_of(args, kwargs)
+        if path is not None:
+            o.file_loaded(path, call)
+
+    add(
+        ("torch.serialization.load", "safetensors.torch.load_file", "safetensors.torch.load_model"),
+        ("file",),
+        "file",
+        None,
+        file_loaded,
+    )
+    return points
+
+
+def _point(observer: Observer, what: str, before: Before | None, after: After | None) -> Point:
+    """Hooks that run ``before`` and ``after`` for the outermost call of this kind, and count what goes wrong
+    instead of raising it.
+    """
+    fault = observer._writer.fault
+    if after is None:
+
+        def enter_only(probe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, call: int) -> None:
+            if observer.enabled and before is not None:
+                try:
+                    before(args, kwargs, call)
+                except Exception as error:
+                    fault(f"observe {what}", error)
+
+        return Point(enter_only, None)
+
+    def enter(probe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, call: int) -> bool:
+        outermost = observer.enter(what)
+        if outermost and before is not None and observer.enabled:
+            try:
+                before(args, kwargs, call)
+            except Exception as error:
+                fault(f"observe before {what}", error)
+        return True
+
+    def exit(
+        probe: Any,
+        token: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any] | None,
+        result: Any,
+        error: BaseException | None,
+        call: int,
+    ) -> None:
+        if token is not True:  # entered before hooks were on
+            return
+        if observer.leave(what) and error is None and observer.enabled:
+            try:
+                after(args, kwargs, result, call)
+            except Exception as problem:
+                fault(f"observe after {what}", problem)
+
+    return Point(enter, exit)

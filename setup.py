@@ -2,12 +2,16 @@
 
 from setuptools import Extension, setup
 
+COLLECT = "src/traincheck/collect/"
+PARTS = ("", "_calls", "_captures", "_faults", "_location", "_objects", "_recorder", "_table", "_torch", "_values")
+
 setup(
     ext_modules=[
         Extension(
             "traincheck.collect._probe",
-            sources=["src/traincheck/collect/_probe.c"],
-            extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
+            sources=[f"{COLLECT}_probe{part}.c" for part in PARTS],
+            depends=[f"{COLLECT}_probe.h"],
+            extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
         )
     ]
 )

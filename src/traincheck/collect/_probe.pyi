@@ -31,7 +31,10 @@ def abandon() -> None:
 
 def recording() -> bool: ...
 def pause() -> None:
-    """Stop appending call/capture records (sampling); observe/state/mark still append, counters go on. Probes' hooks still run."""
+    """Stop appending call/capture records (sampling); observe/state/mark still append. Probes' hooks still run.
+
+    A call recorded before still gets its out-captures and its END, so that no call looks open that is not.
+    """
 
 def resume() -> None: ...
 def records() -> int:
@@ -94,11 +97,15 @@ class Probe:
     capture_all: record every argument and the result (1.: tensors as TENSOR, scalars and short strings (<= 200) by value, enums/dtypes/devices/sizes as
       symbols, list/tuple/dict one level deep and at most 8 elements each, everything else as OBJECT), with capture ids from ``miss(101, …)``.
     location: with BEGIN also write a CAPTURE of path "@location" (the innermost user frame): 0 never, 1 only when the parent is 0, 2 always.
-    outermost: 0 record every call; 1 record only when no call recorded *or passed* by a probe with the same ``group`` is open on this thread.
+      Elements are named ``args[0][1]``, ``kwargs.batch["labels"]``, ``ret[0]``; a tuple of plain values is one symbol.
+    Order of records: BEGIN, in-captures, (calls inside), out-captures, END: after END nothing more comes of a call.
+    outermost: 0 record every call; 1 record only when no call recorded *or passed* by a probe with the same ``group`` is open on this thread
+      (probes with ``outermost`` 0 neither look at groups nor open them).
     group: small int (0..15) for ``outermost``.
     enter(probe, args, kwargs, call): called muted after BEGIN and in-captures; args a tuple, kwargs a dict or None. Its return value is the token.
     exit(probe, token, args, kwargs, result, error, call): called muted after END; result is NULL->None if raised; error the exception or None.
       Hooks see call = 0 when nothing is recorded (paused, muted does not run hooks at all, nested outermost does not run hooks).
+      ``exit`` runs whenever ``enter`` ran, with call = 0 if the recorder was closed in between.
     """
 
     enabled: bool  # False: pass through, no record, no hooks

@@ -26,7 +26,7 @@ Lacks = list[tuple[str, str]]
 def open_trace(path: str | Path) -> Trace:
     """The trace in the folder ``path``: as a run wrote it (finished, live or torn), compacted, or of TrainCheck 0.x.
 
-    What is missing is in ``Trace.lacks``. Raises TraceError when there is no trace, or one that this version cannot read.
+    What is missing is in ``Trace.lacks``. Raises TraceError when there is no trace, or one this version cannot read.
     """
     from traincheck.trace import compact, importer
 
@@ -38,7 +38,7 @@ def open_trace(path: str | Path) -> Trace:
         if compact.is_compact(root):
             return compact.read(root)
         if (root / "processes").is_dir() or (root / "manifest.json").is_file():
-            return _read(root)
+            return read_segments(root)
         if importer.is_old_trace(root):
             return importer.read(root)
     except OSError as error:
@@ -61,7 +61,8 @@ def _hint(root: Path) -> str:
     return "make one with: traincheck collect -o RUN -- COMMAND"
 
 
-def _read(root: Path) -> Trace:
+def read_segments(root: Path) -> Trace:
+    """The trace in ``root/processes``, whether or not there is a compact form. Raises as ``open_trace`` does."""
     lacks: list[Lack] = []
     manifest = read_manifest(root, lacks)
     folders = _process_folders(root / "processes", lacks)

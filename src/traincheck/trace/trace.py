@@ -94,7 +94,7 @@ class Trace:
         path: Path | None = None,
         source: str = "frames",
     ) -> Trace:
-        """A trace of the frames of each of its processes, in their order. For readers: the frames are taken as they are."""
+        """A trace of the frames of each process, in their order. For readers: the frames are taken as they are."""
         whole = {
             name: found[0] if len(found) == 1 else pl.concat(found) if found else schema.empty(name)
             for name, found in parts.items()

@@ -9,6 +9,9 @@ import sys
 import numpy
 import torch
 
+random.seed(0)
+numpy.random.seed(0)
+
 
 def _digest(tensor: torch.Tensor) -> str:
     tensor = tensor.detach()

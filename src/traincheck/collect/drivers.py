@@ -36,6 +36,7 @@ class Drivers:
         return {
             "Optimizer:step": (self._step_enter, self._step_exit),
             "Optimizer:zero_grad": (self._sign, None),
+            "Module:zero_grad": (self._sign, None),
             "Tensor:backward": (self._backward_enter, self._backward_exit),
             "autograd.backward": (self._backward_enter, self._backward_exit),
             "Module:__call__": (self._forward_enter, None),
@@ -83,6 +84,7 @@ DRIVER_ROLES = frozenset(
         "Optimizer:__init__",
         "Optimizer:step",
         "Optimizer:zero_grad",
+        "Module:zero_grad",
         "Tensor:backward",
         "autograd.backward",
         "Module:__call__",

@@ -80,7 +80,7 @@ class Symbols:
         with open(source, "rb") as file:
             self._write(file.read(length))
 
-    def add(self, kind: str, **fields: Any) -> int:
+    def add(self, kind: str, /, **fields: Any) -> int:
         """Write one symbol and return its id."""
         if kind in self._next_small:
             number = self._next_small[kind]

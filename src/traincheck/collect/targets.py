@@ -165,11 +165,12 @@ def full(modules: Iterable[str], packages: tuple[str, ...]) -> Iterator[Target]:
         for attribute, raw in list(vars(module).items()):
             if attribute.startswith("_") or id(raw) in seen:
                 continue
-            if isinstance(raw, _FUNCTIONS):
+            # By real type: asking ``isinstance`` would run the code of objects that answer for their class.
+            if issubclass(type(raw), _FUNCTIONS):
                 if _ours(raw, packages):
                     seen.add(id(raw))
                     yield _function_target(module, attribute, raw, "")
-            elif isinstance(raw, type) and raw.__module__ == module_name and _plain_class(raw):
+            elif issubclass(type(raw), type) and raw.__module__ == module_name and _plain_class(raw):
                 seen.add(id(raw))
                 yield from _class_targets(raw)
     torch = sys.modules.get("torch")
@@ -193,8 +194,13 @@ def _ours(function: Any, packages: tuple[str, ...]) -> bool:
     return not excluded(module) and not function.__name__.startswith("_")
 
 
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
+
+
 def _plain_class(cls: type) -> bool:
-    return not cls.__name__.startswith("_") and not issubclass(cls, (BaseException,)) and not hasattr(cls, "_is_protocol")
+    """A public class whose attributes can be replaced and whose methods are somebody's calls."""
+    changeable = cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE_TYPE
+    return bool(changeable) and not cls.__name__.startswith("_") and not issubclass(cls, BaseException)
 
 
 def _class_targets(cls: type) -> Iterator[Target]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_support import plain_environment
+from tests.cli.cli_support import plain_environment
 
 Traincheck = Callable[..., "subprocess.CompletedProcess[str]"]
 

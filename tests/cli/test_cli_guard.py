@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_support import plain_environment
+from tests.cli.cli_support import plain_environment
 from typer.testing import CliRunner
 
 from traincheck import doctor

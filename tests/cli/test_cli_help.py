@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from cli_support import COMMANDS, plain_environment
+from tests.cli.cli_support import COMMANDS, plain_environment
 from typer.testing import CliRunner
 
 import traincheck

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -42,6 +42,44 @@ def _console(stream: IO[str]) -> Console:
 def say(text: str = "") -> None:
     """A plain line on standard output, never wrapped or coloured."""
     _write(sys.stdout, text + "\n")
+
+
+def heading(text: str) -> None:
+    """A bold line on standard output, with an empty line before it."""
+    from rich.text import Text
+
+    stdout().print(Text(f"\n{text}", style="bold"), soft_wrap=True)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Aligned columns on standard output; ``>`` before a header flushes its column right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for header in headers:
+        grid.add_column(
+            header.removeprefix(">"), justify="right" if header.startswith(">") else "left", overflow="fold"
+        )
+    for row in rows:
+        grid.add_row(*(Text(cell(value)) for value in row))
+    console = stdout()
+    with console.capture() as captured:
+        console.print(grid)
+    say("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def cell(value: object) -> str:
+    """A value as the text of a table cell: ``12,345``, ``0.012``, ``-`` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return str(value)
 
 
 def note(text: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from traincheck.cli import _output
 from traincheck.cli._help import examples
 from traincheck.cli._options import Force, Json
 
@@ -32,4 +33,26 @@ def import_(
     force: Force = False,
 ) -> None:
     """Convert a trace of TrainCheck 0.x, so that it can be shown, learned from and checked."""
-    raise NotImplementedError
+    from traincheck.cli._paths import TRACE_FILES, beside, fresh_folder, input_folder
+
+    input_folder(folder, "a trace of TrainCheck 0.x")
+    target = output or beside(folder, "-imported")
+
+    from traincheck.errors import TraceError
+    from traincheck.trace.importer import import_trace, old_files
+
+    if not old_files(folder):
+        raise TraceError(
+            f"{folder} holds no trace of TrainCheck 0.x: expected trace_*.log or proxy_log.json (plain or .gz)",
+            "the folder that 0.x was given as its output",
+        )
+    fresh_folder(target, force, TRACE_FILES)
+    with _output.working("importing"):
+        trace = import_trace(folder, target)
+    if as_json:
+        _output.print_json(trace.summary().to_json())
+        return
+    rows = ", ".join(f"{len(frame):,} {name}" for name, frame in trace.frames.items() if len(frame))
+    _output.say(f"{folder} -> {target}: {rows}")
+    for lack in trace.lacks:
+        _output.note(f"note: {lack.text}")

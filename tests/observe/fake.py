@@ -18,7 +18,7 @@ MASK = (1 << 64) - 1
 
 
 class FakeRecorder:
-    """Keeps names and rows readable: ``seen`` is a list of (reason, moment, {(owner, role, name): {attribute: value}})."""
+    """Keeps names and rows readable: ``seen`` lists (reason, moment, {(owner, role, name): {attribute: value}})."""
 
     def __init__(self) -> None:
         self.variables: list[tuple[str, str, str]] = []
@@ -76,7 +76,7 @@ class FakeRecorder:
     def view(address: int, nbytes: int, /) -> memoryview:
         return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B").toreadonly()
 
-    # --- reading ---------------------------------------------------------------------------------------------------------
+    # --- reading
 
     def value(self, kind: int, low: int, high: int) -> Any:
         if kind == Value.SYMBOL:

@@ -91,9 +91,12 @@ class Digester:
             ):
                 try:
                     nbytes = tensor.nbytes
-                    # FSDP frees storage under living tensors: never read past what is there.
-                    if tensor.untyped_storage().nbytes() >= nbytes + tensor.storage_offset() * tensor.element_size():
-                        results.append(xxh3_128_intdigest(view(read(tensor), nbytes) if nbytes else b""))
+                    start = tensor.storage_offset() * tensor.element_size()
+                    where = read(tensor)
+                    # Never read past what is there: FSDP frees storage under living tensors, functional tensors have
+                    # a storage of no memory (its address is 0).
+                    if where != start and tensor.untyped_storage().nbytes() >= start + nbytes:
+                        results.append(xxh3_128_intdigest(view(where, nbytes) if nbytes else b""))
                         continue
                 except (RuntimeError, NotImplementedError):
                     pass  # a wrapper that only looks like a plain tensor: said below
@@ -146,9 +149,13 @@ class Digester:
             hasher.update(self._view(address(piece), nbytes))
         else:
             rows = tensor.shape[0]
-            step = max(1, rows * PIECE // nbytes)
-            for start in range(0, rows, step):
-                self._feed(hasher, tensor.narrow(0, start, min(step, rows - start)))
+            step = rows * PIECE // nbytes
+            if step > 1:
+                for start in range(0, rows, step):
+                    self._feed(hasher, tensor.narrow(0, start, min(step, rows - start)))
+            else:  # one row is more than a piece: go a dimension deeper
+                for row in range(rows):
+                    self._feed(hasher, tensor.select(0, row))
 
 
 def combine(kind: str, digests: Sequence[Digest]) -> Digest:

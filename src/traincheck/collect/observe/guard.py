@@ -8,9 +8,7 @@ at work.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,11 +18,19 @@ _KEYS: Any = _C._TorchDispatchModeKey
 _INFRA = tuple(getattr(_C._TorchDispatchModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY"))
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No Python dispatch, no autograd node, no view tracking inside."""
-    with _C.DisableTorchFunction(), _C._DisableTorchDispatch(), _C._AutoDispatchBelowAutograd():
-        yield
+class quiet:  # noqa: N801  (reads as a statement: with quiet(): ...)
+    """No Python dispatch, no autograd node, no view tracking inside. Cheap, and may be nested."""
+
+    __slots__ = ("_guards",)
+
+    def __enter__(self) -> None:
+        self._guards = (_C.DisableTorchFunction(), _C._DisableTorchDispatch(), _C._AutoDispatchBelowAutograd())
+        for guard in self._guards:
+            guard.__enter__()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        for guard in reversed(self._guards):
+            guard.__exit__(kind, error, trace)
 
 
 def tracing() -> bool:

@@ -28,6 +28,7 @@ WRAPPERS: dict[str, str] = {
     "lightning_fabric.wrappers._FabricModule": "_forward_module",
 }
 _wrapped_child: dict[type, str | None] = {}
+_NOTHING: dict[str, Any] = {}
 
 
 class Names(Protocol):
@@ -92,6 +93,7 @@ class Model:
         self.owner = owner
         self.baselined = False
         self.kind = class_name(type(root))
+        self._active = self._modules = 0
 
     @property
     def root(self) -> Module | None:
@@ -111,6 +113,7 @@ class Model:
         """
         root = self._root()
         found: list[Entry] = []
+        self._active = self._modules = 0
         if root is not None:
             sharded: dict[tuple[int, str], Tensor] = {}
             self._walk(root, "", found, set(), sharded)
@@ -120,23 +123,25 @@ class Model:
         self, module: Module, prefix: str, found: list[Entry], seen: set[int], sharded: dict[tuple[int, str], Tensor]
     ) -> None:
         seen.add(id(module))
+        self._modules += 1
+        self._active += bool(module.training)
         own = module.__dict__
         tracked = self._tracked
         if "_fsdp_fully_shard_state" in own or is_fsdp2(type(module)):
             sharded.update(fsdp2_sharded(module))
-        for name, tensor in own["_parameters"].items():
+        for name, tensor in own.get("_parameters", _NOTHING).items():
             if tensor is not None:
                 if sharded:
                     tensor = sharded.get((id(module), name), tensor)
                 place = tracked.get((prefix + name, True)) or self._track(prefix + name, "parameter")
                 if place.wanted:
                     found.append((place, tensor))
-        for name, tensor in own["_buffers"].items():
+        for name, tensor in own.get("_buffers", _NOTHING).items():
             if isinstance(tensor, Tensor):
                 place = tracked.get((prefix + name, False)) or self._track(prefix + name, "buffer")
                 if place.wanted:
                     found.append((place, tensor))
-        children = own["_modules"]
+        children = own.get("_modules")
         if children:
             inside = wrapped_child(type(module))
             for name, child in children.items():
@@ -149,12 +154,9 @@ class Model:
         return place
 
     def training(self) -> tuple[bool, int, int]:
-        """(training flag of the root, modules in training mode, modules)."""
+        """(training flag of the root, modules in training mode, modules), as of the last ``entries()``."""
         root = self._root()
-        if root is None:
-            return False, 0, 0
-        flags = [bool(module.training) for module in root.modules()]
-        return bool(root.training), sum(flags), len(flags)
+        return root is not None and bool(root.training), self._active, self._modules
 
 
 _fsdp2: dict[type, bool] = {}
@@ -225,7 +227,7 @@ class Models:
             return known
         root = unwrap(module)
         modules = list(root.modules())
-        if not any(m.__dict__["_parameters"] or m.__dict__["_buffers"] for m in modules):
+        if not any(m.__dict__.get("_parameters") or m.__dict__.get("_buffers") for m in modules):
             return None
         inside = {id(m) for m in modules}
         absorbed = [model for model in self.all if model.root is not None and id(model.root) in inside]

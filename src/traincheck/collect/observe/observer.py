@@ -25,6 +25,8 @@ from traincheck.collect.observe.tensors import Sheet, Writer
 from traincheck.events import Moment
 
 BEFORE, AFTER, ALONE = Moment.BEFORE, Moment.AFTER, Moment.ALONE
+Survey = list[tuple[Model, list[Entry]]]
+"""Models and their tensors, looked up once in an observation."""
 
 
 class Observer:
@@ -92,12 +94,12 @@ class Observer:
         the generators.
         """
         known = self._called.get(id(module))
-        if known is None or known() is not module:
-            model = self.models.discover(module)
-            if model is not None and not model.baselined:
-                self._baseline([model], call)
-            if model is None or model.baselined:
-                self._called[id(module)] = weakref.ref(module)
+        if (known is None or known() is not module) and not tracing():
+            with quiet():
+                model = self.models.discover(module)
+                if model is not None and not model.baselined:
+                    self._baseline([model], call)
+            self._called[id(module)] = weakref.ref(module)
         if self._rng_due:
             self.step_begins(call)
 
@@ -106,29 +108,31 @@ class Observer:
         known = self.optimizers.discover(optimizer)
         if known is None:
             return
-        models = self._concerned(known)
-        missing = [model for model in models if not model.baselined]
+        missing = [model for model, _ in self._concerned(known) if not model.baselined]
         if missing:
             self._baseline(missing, call)
-        self._tensors("step", call, BEFORE, models, known)
+        self._tensors("step", call, BEFORE, known)
 
     def after_step(self, optimizer: Any, call: int) -> None:
         """An optimizer has updated."""
         known = self.optimizers.find(optimizer)
         if known is not None:
             self._rng_due = True
-            self._tensors("step", call, AFTER, self._concerned(known), known)
+            self._tensors("step", call, AFTER, known)
+
+    def engine_step(self, engine: Module, call: int, moment: Moment) -> None:
+        """An engine (DeepSpeed's) updates its model, by optimizers that work on copies of the parameters."""
+        model = self.models.discover(engine)
+        if model is not None:
+            if not model.baselined and moment is BEFORE:
+                self._baseline([model], call)
+            self._tensors("step", call, moment, model)
 
     def zero_grad(self, target: Any, call: int, moment: Moment) -> None:
         """``zero_grad`` of an optimizer or a module, before or after."""
-        if isinstance(target, Module):
-            model = self.models.find(target)
-            if model is not None:
-                self._tensors("zero_grad", call, moment, [model], None)
-            return
-        known = self.optimizers.discover(target)
+        known = self.models.find(target) if isinstance(target, Module) else self.optimizers.discover(target)
         if known is not None:
-            self._tensors("zero_grad", call, moment, self._concerned(known), known)
+            self._tensors("zero_grad", call, moment, known)
 
     def before_backward(self, tensors: list[torch.Tensor], call: int) -> None:
         """A backward starts from these roots."""
@@ -136,23 +140,13 @@ class Observer:
 
     def after_backward(self, call: int) -> None:
         """A backward ended: gradients are there."""
-        self._tensors("backward", call, AFTER, self.models.living(), None)
+        self._tensors("backward", call, AFTER, None)
 
     def loaded_state(self, target: Any, call: int) -> None:
         """``load_state_dict`` of a module or an optimizer ended."""
-        if isinstance(target, Module):
-            model = self.models.discover(target)
-            if model is not None:
-                self._tensors("load_state_dict", call, AFTER, [model], None)
-            return
-        known = self.optimizers.discover(target)
+        known = self.models.discover(target) if isinstance(target, Module) else self.optimizers.discover(target)
         if known is not None:
-
-            def look(sheet: Sheet) -> None:
-                self._groups(sheet, [known])
-                self._state(sheet, known, self._named(known, self._concerned(known)))
-
-            self._observe("load_state_dict", call, AFTER, look)
+            self._tensors("load_state_dict", call, AFTER, known)
 
     def mode_changed(self, module: Module, call: int) -> None:
         """``train()`` or ``eval()`` of an outermost module ended."""
@@ -161,6 +155,7 @@ class Observer:
             return
 
         def look(sheet: Sheet) -> None:
+            model.entries()
             self._mode(sheet, model)
             inner = unwrap(module)
             if inner is not model.root:
@@ -216,22 +211,29 @@ class Observer:
                 if rows:
                     self._writer.states(self._writer.observe(reason, call, moment), rows)
 
-    def _tensors(
-        self, reason: str, call: int, moment: Moment, models: list[Model], optimizer: Optimizer | None
-    ) -> None:
+    def _tensors(self, reason: str, call: int, moment: Moment, about: Optimizer | Model | None) -> None:
+        """Observe an optimizer with the models it concerns, one model, or (None) all models."""
         split = reason in ("step", "zero_grad")
         parts = self.policy.at(f"{reason}:{'before' if moment is BEFORE else 'after'}" if split else reason)
         if not self.enabled or not parts or tracing():
             return
 
         def look(sheet: Sheet) -> None:
-            entries = self._named(optimizer, models)
+            optimizer = about if isinstance(about, Optimizer) else None
+            if optimizer is not None:
+                survey = self._concerned(optimizer)
+            else:
+                chosen = self.models.living() if about is None else [about]
+                survey = [(model, model.entries()) for model in chosen if isinstance(model, Model)]
+            entries = [entry for _, found in survey for entry in found]
+            if optimizer is not None and reason != "load_state_dict":
+                entries += self._unclaimed(optimizer, entries)
             if FACTS in parts:
                 sheet.facts(entries, self.optimizers.membership())
             if MODE in parts:
-                for model in models:
+                for model, _ in survey:
                     self._mode(sheet, model)
-            if DATA in parts:
+            if DATA in parts and not (optimizer is not None and reason == "load_state_dict"):
                 sheet.data(entries)
             if GRAD in parts:
                 sheet.grad(entries)
@@ -246,11 +248,11 @@ class Observer:
     def _baseline(self, models: list[Model], call: int) -> None:
         if not self.enabled or tracing():
             return
-        for model in models:
-            model.baselined = True
         if not self._described:
             self._describe()
-        self._tensors("baseline", call, BEFORE, models, None)
+        for model in models:
+            model.baselined = True
+            self._tensors("baseline", call, BEFORE, model)
         self._look_for_mesh(models)
 
     def _describe(self) -> None:
@@ -276,26 +278,33 @@ class Observer:
 
     # --- who and what -------------------------------------------------------------------------------------------------
 
-    def _concerned(self, optimizer: Optimizer) -> list[Model]:
-        """The models this optimizer works on, and trainable models that no optimizer works on: their standing still
-        is a fact too.
+    def _concerned(self, optimizer: Optimizer) -> Survey:
+        """The models this optimizer works on, and trainable models that none works on: their standing still is a fact.
+
+        Inside an engine's step the latter are the engine's, which updates them later.
         """
         mine = {id(tensor) for _, tensor in optimizer.parameters()}
-        anyones = self.optimizers.membership()
-        found = []
+        others = {id(tensor) for one in self.optimizers.all if one is not optimizer for _, tensor in one.parameters()}
+        found: Survey = []
         for model in self.models.living():
-            tensors = [tensor for place, tensor in model.entries() if place.role == "parameter"]
-            owned = [tensor for tensor in tensors if id(tensor) in anyones]
-            if any(id(tensor) in mine for tensor in owned) or (not owned and any(t.requires_grad for t in tensors)):
-                found.append(model)
+            entries = model.entries()
+            numbers = {id(tensor) for place, tensor in entries if place.role == "parameter"}
+            if not numbers.isdisjoint(mine) or (
+                not self._local.__dict__.get("engine step", 0)
+                and numbers.isdisjoint(others)
+                and any(tensor.requires_grad for place, tensor in entries if place.role == "parameter")
+            ):
+                found.append((model, entries))
         return found
 
-    def _named(self, optimizer: Optimizer | None, models: Iterable[Model]) -> list[Entry]:
-        entries = [entry for model in models for entry in model.entries()]
-        if optimizer is not None:
-            claimed = {id(tensor) for model in self.models.living() for _, tensor in model.entries()}
-            entries += optimizer.unclaimed(claimed)
-        return entries
+    def _unclaimed(self, optimizer: Optimizer, entries: list[Entry]) -> list[Entry]:
+        """Parameters of an optimizer that are in no model."""
+        claimed = {id(tensor) for _, tensor in entries}
+        if all(id(tensor) in claimed for _, tensor in optimizer.parameters()):
+            return []
+        if self.policy.names is not None:  # entries were narrowed: what is not in them may well belong to a model
+            return []
+        return optimizer.unclaimed(claimed)
 
     def _state(self, sheet: Sheet, optimizer: Optimizer, entries: list[Entry]) -> None:
         seen: set[int] = set()

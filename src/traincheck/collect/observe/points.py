@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from traincheck.collect.observe import losses, sources
+from traincheck.collect.observe.guard import quiet
 from traincheck.collect.observe.observer import Observer
 from traincheck.collect.observe.optimizers import wraps
 from traincheck.collect.observe.policy import Policy
@@ -70,6 +71,13 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
         "step",
         before,
         lambda args, kwargs, result, call: after(args, kwargs, call),
+    )
+    add(
+        ("deepspeed.runtime.engine.DeepSpeedEngine.step",),
+        ("step:before", "step:after"),
+        "engine step",
+        lambda args, kwargs, call: o.engine_step(args[0], call, Moment.BEFORE),
+        lambda args, kwargs, result, call: o.engine_step(args[0], call, Moment.AFTER),
     )
     add(
         ("Optimizer:zero_grad", "Module:zero_grad"),
@@ -156,7 +164,8 @@ def _point(observer: Observer, what: str, before: Before | None, after: After | 
         outermost = observer.enter(what)
         if outermost and before is not None and observer.enabled:
             try:
-                before(args, kwargs, call)
+                with quiet():
+                    before(args, kwargs, call)
             except Exception as error:
                 fault(f"observe before {what}", error)
         return True
@@ -174,7 +183,8 @@ def _point(observer: Observer, what: str, before: Before | None, after: After | 
             return
         if observer.leave(what) and error is None and observer.enabled:
             try:
-                after(args, kwargs, result, call)
+                with quiet():
+                    after(args, kwargs, result, call)
             except Exception as problem:
                 fault(f"observe after {what}", problem)
 

@@ -31,7 +31,7 @@ class Loop:
         self.optimizer = Optimizer()
 
     def train(self, optimizer: object | None = None) -> None:
-        self.tracker.sign_of_iteration()  # zero_grad
+        self.tracker.sign_of_iteration("zero_grad", id(optimizer or self.optimizer))
         self.tracker.forward_begins(True, True)
         self.tracker.backward_begins()
         self.update(optimizer or self.optimizer)
@@ -60,7 +60,7 @@ def test_zero_grad_at_the_end_stays_in_the_step_of_a_loader_driven_loop() -> Non
         loop.tracker.forward_begins(True, True)
         loop.tracker.backward_begins()
         loop.update(loop.optimizer)
-        loop.tracker.sign_of_iteration()
+        loop.tracker.sign_of_iteration("zero_grad", 1)
     assert loop.steps() == ["step_begin 1", "step_end 1", "step_begin 2", "step_end 2"]
 
 
@@ -91,6 +91,7 @@ def test_with_two_optimizers_the_first_to_update_counts() -> None:
         loop.train()
         loop.train(second)
     assert [w for w in loop.steps() if "end" in w] == ["step_end 1", "step_end 2", "step_end 3"]
+    assert loop.tracker.step == 3  # the second optimizer's turn belongs to the step that the first one's began
 
 
 def test_a_wrapper_of_an_optimizer_and_a_failed_update_do_not_count() -> None:
@@ -164,3 +165,18 @@ def test_a_closure_inside_step_begins_nothing() -> None:
     loop.tracker.backward_begins()
     loop.tracker.update_ends(loop.optimizer, True)
     assert loop.tracker.step == 2
+
+
+def test_a_loop_that_changes_how_it_begins_is_followed() -> None:
+    loop = Loop()
+    loop.tracker.forward_begins(True, True, 1)  # a warm-up model, never seen again
+    loop.tracker.backward_begins()
+    loop.update(loop.optimizer)
+    for _ in range(4):
+        loop.tracker.forward_begins(True, True, 2)
+        loop.tracker.backward_begins()
+        loop.update(loop.optimizer)
+    assert loop.tracker.step == 5
+    begins = [i for i, w in enumerate(loop.marks.words) if w.startswith("step_begin")]
+    micros = [i for i, w in enumerate(loop.marks.words) if w.startswith("micro")]
+    assert begins[-1] < micros[-1]

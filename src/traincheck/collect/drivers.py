@@ -52,7 +52,7 @@ class Drivers:
             self._tracker.update_ends(args[0], error is None)
 
     def _sign(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
-        self._tracker.sign_of_iteration()
+        self._tracker.sign_of_iteration("zero_grad", id(args[0]) if args else 0)
 
     def _backward_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
         self._backward_depth += 1
@@ -66,7 +66,7 @@ class Drivers:
 
     def _forward_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
         if args and not self._backward_depth:
-            self._tracker.forward_begins(bool(getattr(args[0], "training", True)), self._grad_enabled())
+            self._tracker.forward_begins(bool(getattr(args[0], "training", True)), self._grad_enabled(), id(args[0]))
 
     def _batch_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
         if error is None:

@@ -1,8 +1,9 @@
 """Steps and stages: where one training step ends and the next begins, told from what the run does.
 
 A step is one completed update of the run's main optimizer (the first one that completes an update). Its window begins at the first sign of a
-new iteration after the previous update: the next batch taken from a DataLoader while training, or, in programs without one, the next
-zero_grad, training forward or backward. Until then (scheduler, logging, evaluation) events belong to the step just done.
+new iteration after the previous update: the next batch taken from a DataLoader while training, or, in programs without one, the sign that
+the first step began with (zero_grad of that optimizer, a forward of that model, a backward). Until then (the second optimizer of a GAN,
+scheduler, logging, evaluation) events belong to the step just done.
 ``traincheck.step()`` takes over for good; an explicit stage wins over what is told from grad mode.
 """
 
@@ -41,6 +42,7 @@ class StepTracker:
         self._main: weakref.ref[Any] | None = None
         self._by_loader = False
         self._loader_denied = False
+        self._first_sign: tuple[str, int] | None = None
         self._micro = 0
         self._evaluations = 0
         self._trained_in_train_mode = False
@@ -63,9 +65,13 @@ class StepTracker:
         if self._between:
             self._begin()
 
-    def sign_of_iteration(self) -> None:
-        """zero_grad, a training forward, or a backward begins."""
-        if self._between and not self._in_update and not self._explicit_steps and (not self._by_loader or self.step == 0):
+    def sign_of_iteration(self, sign: str, who: int = 0) -> None:
+        """``zero_grad``, a training ``forward`` or a ``backward`` of the object with identity ``who`` begins."""
+        if self._in_update or self._explicit_steps or (self._by_loader and self.step > 0):
+            return
+        if self._first_sign is None:
+            self._first_sign = (sign, who)
+        if self._between and self._first_sign == (sign, who):
             self._begin()
 
     def backward_begins(self) -> None:
@@ -77,7 +83,7 @@ class StepTracker:
             self._set_stage("training")
         elif self.stage == "init":
             self._set_stage("training")
-        self.sign_of_iteration()
+        self.sign_of_iteration("backward")
         self._micro += 1
         self._recorder.mark(Mark.MICRO_STEP, a=self._micro)
 
@@ -94,8 +100,10 @@ class StepTracker:
             self._main = weakref.ref(optimizer)
         if self._main() is not optimizer or self._explicit_steps:
             return
-        if self._between:  # an update with no new batch since the last: this loop is not driven by its loader
-            self._by_loader, self._loader_denied = False, True
+        if self._between:  # an update with no sign since the last: iterations begin otherwise than was thought
+            if self._by_loader:
+                self._by_loader, self._loader_denied = False, True
+            self._first_sign = None
             self._begin()
         self._between = True
         self._micro = 0
@@ -111,8 +119,8 @@ class StepTracker:
 
     # --- stages ------------------------------------------------------------------------------------------------------
 
-    def forward_begins(self, training_mode: bool, grad_enabled: bool) -> None:
-        """An outermost module call begins."""
+    def forward_begins(self, training_mode: bool, grad_enabled: bool, who: int = 0) -> None:
+        """An outermost call of the module with identity ``who`` begins."""
         if self._in_update:
             return
         evaluating = not grad_enabled or (
@@ -125,7 +133,7 @@ class StepTracker:
                 self._set_stage("training")
         if self.stage == "training":
             self._trained_in_train_mode |= training_mode
-            self.sign_of_iteration()
+            self.sign_of_iteration("forward", who)
         elif self.stage == "evaluation":
             self._evaluations += 1
             self._recorder.mark(Mark.EVALUATION_STEP, a=self._evaluations)

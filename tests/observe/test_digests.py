@@ -59,9 +59,7 @@ def test_memory_digest_is_xxh3_of_all_bytes() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.integers(0, 255), min_size=1, max_size=100), st.data(), st.booleans()
-)
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=100), st.data(), st.booleans())
 def test_change_and_permutation_change_the_digest(values: list[int], data: st.DataObject, force: bool) -> None:
     digester = Digester(FakeRecorder.view, force_reduction=force)
     tensor = torch.tensor(values, dtype=torch.uint8)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from traincheck.collect.digests import MASK, Absent, Digest, Digester, address
+from traincheck.collect.digests import MASK, Absent, Digest, Digester, address, unreadable
 from traincheck.collect.observe.models import Entry, Tracked
 from traincheck.events import Moment, Value
 
@@ -116,6 +116,9 @@ class Sheet:
         for place, tensor in entries:
             local, spec = tensor, None
             if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
+                if unreadable(tensor) == "uninitialized":  # a lazy parameter has no shape yet
+                    self.value(place.variable, "requires_grad", tensor.requires_grad)
+                    continue
                 inner = getattr(tensor, "_local_tensor", None)
                 if isinstance(inner, Tensor):
                     local, spec = inner, getattr(tensor, "_spec", None)

@@ -237,9 +237,7 @@ class Invariant(_Model):
 
 
 def _fits(kinds: Sequence[str], shape: Sequence[str]) -> bool:
-    return len(kinds) == len(shape) and all(
-        kind in _ACCEPTS[wanted] for kind, wanted in zip(kinds, shape, strict=True)
-    )
+    return len(kinds) == len(shape) and all(kind in _ACCEPTS[wanted] for kind, wanted in zip(kinds, shape, strict=True))
 
 
 def _compact(value: Any) -> str:
@@ -393,9 +391,13 @@ def save_invariants(
         target.write_text(text, encoding="utf-8")
         if provenance is not None:
             header = {"schema": SCHEMA, "sha256": hashlib.sha256(text.encode()).hexdigest(), **provenance}
-            provenance_path(target).write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            provenance_path(target).write_text(
+                json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
     except OSError as error:
-        raise TraincheckError(f"cannot write {target}: {error.strerror or error}", "choose another place with -o") from None
+        raise TraincheckError(
+            f"cannot write {target}: {error.strerror or error}", "choose another place with -o"
+        ) from None
 
 
 def provenance_path(path: str | Path) -> Path:
@@ -408,7 +410,9 @@ def _load_provenance(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise TraincheckError(f"{path} is not a provenance file: {error}", "delete it: the invariants do not need it") from None
+        raise TraincheckError(
+            f"{path} is not a provenance file: {error}", "delete it: the invariants do not need it"
+        ) from None
     if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
         raise TraincheckError(f"{path} is not a provenance file", "delete it: the invariants do not need it")
     if data["schema"] > SCHEMA:

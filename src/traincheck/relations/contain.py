@@ -1,0 +1,240 @@
+"""APIContainRelation: every call of P contains a call of C, or changes an attribute of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from traincheck.invariants import APIParam, Group, Invariant, VarNameParam, VarTypeParam
+from traincheck.relations import contain_calls, contain_states
+from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row, StateNeed, merge
+from traincheck.relations.contain_calls import PARENT, CallCarry, CallTable
+from traincheck.relations.contain_states import VARIABLE, StateCarry
+from traincheck.relations.names import last, short
+from traincheck.relations.tables import Tables, Window
+from traincheck.relations.values import say
+from traincheck.relations.wording import condition, names, properties
+
+Child = APIParam | VarTypeParam | VarNameParam
+
+
+@dataclass(frozen=True)
+class ContainCarry:
+    """What spans windows: open calls, values, and the captures of calls not judged yet."""
+
+    calls: CallCarry
+    states: StateCarry
+    captures: pl.DataFrame
+
+
+class APIContain:
+    """See docs/relations.md, *APIContain*."""
+
+    name: str = "APIContainRelation"
+    scope: Literal["process", "run"] = "process"
+
+    def supports(self, invariant: Invariant) -> str | None:
+        """Constant arguments of the child are not compared yet."""
+        child = invariant.params[1]
+        if isinstance(child, APIParam) and child.arguments is not None:
+            return "constant arguments of the contained call are not judged by this version"
+        if (
+            not isinstance(child, APIParam)
+            and isinstance(child, (VarTypeParam, VarNameParam))
+            and child.is_set("const_value")
+        ):
+            return "a constant value of the variable is not judged by this version"
+        return None
+
+    def needs(self, invariant: Invariant) -> Needs:
+        """Both functions, or the function and the state around it; what the precondition asks for."""
+        parent, child = _params(invariant)
+        asked = properties(invariant)
+        function = parent.api_full_name
+        captures = frozenset(
+            (function, prop.removeprefix("captures.").partition("@")[0])
+            for prop in asked
+            if prop.startswith("captures.")
+        )
+        facts = frozenset(prop.removeprefix("attributes.") for prop in asked if prop.startswith("attributes."))
+        stages = "meta_vars.stage" in asked
+        if isinstance(child, APIParam):
+            return Needs(functions=frozenset((function, child.api_full_name)), captures=captures, stages=stages)
+        state = StateNeed(function, child.var_type, child.attr_name)
+        return Needs(frozenset((function,)), captures, frozenset((state,)), facts, stages)
+
+    def hypothesize(self, references: Sequence[Tables]) -> list[Candidate]:
+        """API children first, then variable children."""
+        return [*contain_calls.hypothesize(references), *contain_states.hypothesize(references)]
+
+    def fold(self, invariants: Sequence[Invariant]) -> list[Invariant]:
+        """Without containment that follows from other containment."""
+        return contain_calls.fold(invariants)
+
+    def evaluate(
+        self, invariants: Sequence[Numbered], window: Window, carry: ContainCarry | None
+    ) -> tuple[Judgement, ContainCarry]:
+        """Judge calls in the window in which they (and the observation after them) end."""
+        tree = CallTable.of(window, None if carry is None else carry.calls.open)
+        call_rules = contain_calls.rules(invariants)
+        state_rules = contain_states.rules(invariants)
+        watched = sorted({rule.parent.partition("\0")[0] for rule in [*call_rules, *state_rules]})
+        captures = window.captures.filter(pl.col("function").cast(pl.String).is_in(watched))
+        if carry is not None:
+            captures = pl.concat([carry.captures, captures])
+        by_call, calls = contain_calls.evaluate(call_rules, tree, captures, None if carry is None else carry.calls)
+        by_state, states = contain_states.evaluate(
+            state_rules, tree, captures, window.states, None if carry is None else carry.states
+        )
+        keep = pl.concat([calls.open.select("process", "call"), states.pending.select("process", "call")]).unique()
+        later = captures.join(keep, on=["process", "call"], how="semi", maintain_order="left")
+        return merge([by_call, by_state]), ContainCarry(calls, states, later)
+
+    def describe(self, invariant: Invariant) -> str:
+        """As 0.x labels it, with the condition."""
+        parent, child = _params(invariant)
+        when = condition(invariant, PARENT)
+        if isinstance(child, APIParam):
+            return f"{_api(parent)} always calls {_api(child)}{when}"
+        what = f"{last(child.var_type)}.{_attribute(child.attr_name)}"
+        if isinstance(child, VarNameParam):
+            what = f"{child.var_name}.{_attribute(child.attr_name)}"
+        elif _each(invariant):
+            what = f"every {what}"
+        arrow = ""
+        if child.is_set("pre_value") or child.is_set("post_value"):
+            pre = say(child.pre_value) if child.is_set("pre_value") else "anything"
+            post = say(child.post_value) if child.is_set("post_value") else "anything"
+            arrow = f": {pre} --> {post}"
+        which = condition(invariant, VARIABLE, "where") if _each(invariant) else ""
+        return f"{_api(parent)} changes {what}{arrow}{which}{when}"
+
+    def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
+        """Why it never applied."""
+        parent, child = _params(invariant)
+        if not called:
+            how = f" with {last(parent.exception)}" if parent.exception else ""
+            return f"{short(parent.api_full_name)} was never called (and finished{how})"
+        if not observed and not isinstance(child, APIParam):
+            return f"no {last(child.var_type)}.{child.attr_name} was observed both before and after {short(parent.api_full_name)}"
+        return f"its precondition was never met ({(condition(invariant, PARENT) + condition(invariant, VARIABLE, 'where')).strip() or 'none'})"
+
+    def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
+        """What did not happen, where, and what that usually means."""
+        parent, child = _params(invariant)
+        if isinstance(child, APIParam):
+            return _explain_call(parent, child, rows, self.describe(invariant))
+        return _explain_state(parent, child, rows, self.describe(invariant))
+
+
+def _params(invariant: Invariant) -> tuple[APIParam, Child]:
+    parent, child = invariant.params[0], invariant.params[1]
+    if not isinstance(parent, APIParam) or not isinstance(child, (APIParam, VarTypeParam, VarNameParam)):
+        raise TypeError("not parameters of APIContainRelation")  # the model has made sure
+    return parent, child
+
+
+def _each(invariant: Invariant) -> bool:
+    group: Group | None = invariant.precondition.get(VARIABLE)
+    return group is not None and bool(group.preconditions)
+
+
+def _attribute(name: str) -> str:
+    return name.removeprefix("_TRAINCHECK_").removeprefix("_ML_DAIKON_")
+
+
+def _api(param: APIParam) -> str:
+    return f"{short(param.api_full_name)}()"
+
+
+def _explain_call(parent: APIParam, child: APIParam, rows: Sequence[Row], expected: str) -> Explanation:
+    p, c = short(parent.api_full_name), short(child.api_full_name)
+    return Explanation(
+        title=f"{p}() did not call {c}()",
+        expected=expected,
+        observed=f"{_times(len(rows))} {p}() ended without a call of {c}() that returned",
+        meaning=f"{p}() took another path than in the reference runs: another configuration, a missing part, or an error that was swallowed.",
+        kind=f"call {parent.api_full_name}",
+        apis=(parent.api_full_name, child.api_full_name),
+        specificity=10,
+    )
+
+
+_BACKWARD: Final = "backward"
+
+
+def _explain_state(
+    parent: APIParam, child: VarTypeParam | VarNameParam, rows: Sequence[Row], expected: str
+) -> Explanation:
+    p, attribute = short(parent.api_full_name), _attribute(child.attr_name)
+    tensors = tuple(sorted({str(row["variable"]) for row in rows if row["variable"]}))
+    who = f"{names(tensors)}.{attribute}" if len(tensors) == 1 else f"{attribute} of {names(tensors)}"
+    if not tensors:
+        who = f"{last(child.var_type)}.{attribute}"
+    first = rows[0]
+    case = _case(first, child)
+    verb = {
+        "early": f"was already set before {p}()",
+        "same": f"did not change in {p}()",
+        "left": f"was not cleared by {p}()",
+        "other": f"did not change as expected in {p}()",
+    }[case]
+    if not tensors:
+        verb = {
+            "early": f"was already set before {p}() for all variables",
+            "same": f"of no variable changed in {p}()",
+        }.get(case, verb)
+    seen = f"{_short(first['before'])} --> {_short(first['after'])}"
+    example = f" ({first['variable']}: {seen})" if first["variable"] else ""
+    return Explanation(
+        title=f"{who} {verb}",
+        expected=expected,
+        observed=f"{who} {verb}{example}",
+        meaning=_meaning(parent.api_full_name, attribute, case),
+        kind=f"state {attribute} {case}",
+        apis=(parent.api_full_name,),
+        tensors=tensors,
+        specificity=100 if tensors else 50,
+    )
+
+
+def _case(row: Row, child: VarTypeParam | VarNameParam) -> Literal["early", "same", "left", "other"]:
+    before, after = row["before"], row["after"]
+    if child.is_set("pre_value") and child.pre_value is None and before != "None":
+        return "early"
+    if before == after:
+        return "left" if child.is_set("post_value") and child.post_value is None else "same"
+    return "other"
+
+
+def _meaning(function: str, attribute: str, case: str) -> str:
+    if attribute == "grad" and case == "early":
+        return (
+            "Gradients of an earlier step were not cleared: zero_grad() is missing, comes too late, or belongs to an optimizer "
+            "over other parameters. Gradients add up and the updates are wrong."
+        )
+    if attribute == "grad" and case == "left":
+        return "zero_grad() does not reach these parameters: the optimizer was built over others, or they were replaced afterwards."
+    if attribute == "grad" and case == "same":
+        return (
+            "The loss does not reach these parameters: they are frozen (requires_grad=False), detached, unused in forward, or "
+            "the model that is trained is another one."
+        )
+    if attribute == "data" and case == "same":
+        return (
+            "These parameters are not trained: not in the optimizer (built over other parameters, or before the model was "
+            "changed), frozen, without gradient, or the learning rate is 0."
+        )
+    return f"{short(function)}() does not do to these tensors what it did in the reference runs."
+
+
+def _short(text: Any) -> str:
+    value = str(text)
+    return f"content {value[:8]}" if len(value) == 32 and all(c in "0123456789abcdef" for c in value) else value
+
+
+def _times(count: int) -> str:
+    return "once," if count == 1 else f"{count} times,"

@@ -1,0 +1,18 @@
+"""The relations there are, in the order in which they are learned and shown."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traincheck.relations.base import Relation
+from traincheck.relations.consistency import Consistency
+from traincheck.relations.contain import APIContain
+
+ALL: Final[tuple[Relation, ...]] = (APIContain(), Consistency())
+
+BY_NAME: Final[dict[str, Relation]] = {relation.name: relation for relation in ALL}
+
+
+def relation_of(name: str) -> Relation | None:
+    """The relation of that name, None when this version has none."""
+    return BY_NAME.get(name)

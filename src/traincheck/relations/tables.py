@@ -1,0 +1,231 @@
+"""What relations see of a trace: its frames without what must not be judged, and windows cut from them.
+
+Judged is what was observed whole. A call that a sampling gap cuts, and the unfinished step of a process that did not end
+by itself, are taken out here, once, so that no relation has to know. Every row of ``calls`` and ``states`` gets a
+``span``: the number of gaps before it; every row of ``states`` a ``look``: ``seq`` of the first row of its observation. Values are never carried from one span to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import polars as pl
+
+_ALL: Final = 2**63 - 1
+
+
+class TraceLike(Protocol):
+    """What of a ``traincheck.trace.Trace`` is used here."""
+
+    @property
+    def calls(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def captures(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def states(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def marks(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def processes(self) -> Sequence[Any]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Window:
+    """Events of a stretch of the run, of one process or of several.
+
+    ``calls``: calls that began or ended in the stretch, with ``began`` and ``ended`` saying which (a call that began
+    earlier and ends here comes again, whole). ``captures``, ``states``: what was recorded in it. ``processes``: those
+    whose events may still come in later windows.
+    """
+
+    calls: pl.DataFrame
+    captures: pl.DataFrame
+    states: pl.DataFrame
+    processes: tuple[int, ...] = ()
+
+
+def concat(windows: Sequence[Window]) -> Window:
+    """The window that holds the events of all of these (of different processes)."""
+    return Window(
+        pl.concat([window.calls for window in windows]),
+        pl.concat([window.captures for window in windows]),
+        pl.concat([window.states for window in windows]),
+        tuple(sorted({process for window in windows for process in window.processes})),
+    )
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The judged part of one run. Frames have the columns of ``traincheck.trace.schema`` and ``span``."""
+
+    calls: pl.DataFrame
+    captures: pl.DataFrame
+    states: pl.DataFrame
+    marks: pl.DataFrame
+    name: str = "run"
+
+    @classmethod
+    def of(cls, trace: TraceLike, name: str = "run") -> Tables:
+        """From a trace (anything with frames ``calls``, ``captures``, ``states``, ``marks``)."""
+        marks = trace.marks
+        horizon = _horizon(marks, {info.index for info in trace.processes if info.end == "exit"})
+        gaps = _gaps(marks)
+        calls = _spans(_before(trace.calls, horizon, "begin_seq"), gaps, "begin_seq")
+        calls = _spans(calls, gaps, "end_seq", into="end_span")
+        # A call that a gap cuts, or that was entered with observation off, was not observed whole.
+        calls = calls.filter(
+            pl.col("end_span").is_null() | (pl.col("span") == pl.col("end_span")), ~pl.col("span_off")
+        ).drop("end_span", "end_span_off", "span_off")
+        states = _spans(_before(trace.states, horizon, "seq"), gaps, "seq").filter(~pl.col("span_off")).drop("span_off")
+        states = states.with_columns(pl.col("seq").min().over("process", "observation").alias("look"))
+        return cls(calls, _before(trace.captures, horizon, "seq"), states, marks, name)
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Processes with events, in order."""
+        return tuple(
+            sorted({int(p) for frame in (self.calls, self.states) for p in frame["process"].unique().to_list()})
+        )
+
+    def window(self) -> Window:
+        """The whole run as one window."""
+        return self.cut([])[0]
+
+    def cut(self, cuts: Sequence[Mapping[int, int]]) -> list[Window]:
+        """Windows between cuts; a cut maps process -> first ``seq`` of the next window (missing: all that is left).
+
+        ``cut([])`` is the whole run.
+        """
+        windows = []
+        low: dict[int, int] = {}
+        for cut in [*cuts, {}]:
+            high = {process: cut.get(process, _ALL) for process in self.processes}
+            windows.append(self._between(low, high))
+            low = high
+        return windows
+
+    def steps(self) -> list[Window]:
+        """One window per training step: what came before the first step, then each step of all processes together."""
+        begins = self.marks.filter(pl.col("kind") == "step_begin").select("process", "seq", "value")
+        numbers = sorted(set(begins["value"].to_list()))
+        cuts = []
+        for number in numbers:
+            at = begins.filter(pl.col("value") >= number).group_by("process").agg(pl.col("seq").min())
+            cuts.append({int(row[0]): int(row[1]) for row in at.iter_rows()})
+        return self.cut(cuts)
+
+    def only(self, process: int) -> Tables:
+        """The part of one process."""
+        mine = pl.col("process") == process
+        return Tables(
+            self.calls.filter(mine),
+            self.captures.filter(mine),
+            self.states.filter(mine),
+            self.marks.filter(mine),
+            self.name,
+        )
+
+    def _between(self, low: Mapping[int, int], high: Mapping[int, int]) -> Window:
+        bounds = pl.DataFrame(
+            {
+                "process": list(high),
+                "_low": [low.get(process, 0) for process in high],
+                "_high": list(high.values()),
+            },
+            schema={"process": pl.UInt32, "_low": pl.UInt64, "_high": pl.UInt64},
+        )
+
+        def inside(column: str) -> pl.Expr:
+            return (pl.col(column) >= pl.col("_low")) & (pl.col(column) < pl.col("_high"))
+
+        calls = (
+            self.calls.join(bounds, on="process", how="inner", maintain_order="left")
+            .with_columns(began=inside("begin_seq"), ended=inside("end_seq").fill_null(False))
+            .filter(pl.col("began") | pl.col("ended"))
+            .drop("_low", "_high")
+        )
+        captures = self.captures.join(bounds, on="process", how="inner", maintain_order="left").filter(inside("seq"))
+        # By the first row of the look: an observation is never cut in two.
+        states = self.states.join(bounds, on="process", how="inner", maintain_order="left").filter(inside("look"))
+        later = tuple(process for process in high if high[process] < _ALL)
+        return Window(calls, captures.drop("_low", "_high"), states.drop("_low", "_high"), later)
+
+
+def _horizon(marks: pl.DataFrame, finished: set[int]) -> dict[int, int]:
+    """Process -> first ``seq`` that is not judged: the last step, if it was not completed and the process did not end normally."""
+    result: dict[int, int] = {}
+    for (process,), mine in marks.group_by(["process"], maintain_order=True):
+        ended = process in finished or not mine.filter(pl.col("kind") == "process_end", pl.col("value") == 0).is_empty()
+        begins = mine.filter(pl.col("kind") == "step_begin")
+        if ended or begins.is_empty():
+            continue
+        last = begins.sort("seq").row(-1, named=True)
+        done = mine.filter((pl.col("kind") == "step_end") & (pl.col("seq") > last["seq"])).height > 0
+        if not done:
+            result[int(str(process))] = int(last["seq"])
+    return result
+
+
+def _before(frame: pl.DataFrame, horizon: Mapping[int, int], column: str) -> pl.DataFrame:
+    for process, seq in horizon.items():
+        frame = frame.filter((pl.col("process") != process) | (pl.col(column) < seq))
+        if "end_seq" in frame.columns:  # what ends behind the horizon is open
+            late = (pl.col("process") == process) & (pl.col("end_seq") >= seq)
+            frame = frame.with_columns(
+                pl.when(late).then(None).otherwise(pl.col("end_seq")).alias("end_seq"),
+                pl.when(late)
+                .then(pl.lit("open"))
+                .otherwise(pl.col("outcome"))
+                .cast(frame.schema["outcome"])
+                .alias("outcome"),
+            )
+    return frame
+
+
+def _gaps(marks: pl.DataFrame) -> pl.DataFrame:
+    """Columns process, seq, gaps (so far), off: state of observation from ``seq`` on."""
+    return (
+        marks.filter(pl.col("kind") == "observing")
+        .sort("process", "seq")
+        .select(
+            "process",
+            "seq",
+            (pl.col("value") == 0).cast(pl.Int64).cum_sum().over("process").alias("gaps"),
+            (pl.col("value") == 0).alias("off"),
+        )
+        .sort("seq")
+    )
+
+
+def _spans(frame: pl.DataFrame, gaps: pl.DataFrame, column: str, into: str = "span") -> pl.DataFrame:
+    if gaps.is_empty():
+        missing = pl.col(column).is_null() if column == "end_seq" else pl.lit(False)
+        return frame.with_columns(
+            pl.when(missing).then(None).otherwise(pl.lit(0, dtype=pl.Int64)).alias(into),
+            pl.lit(False).alias(f"{into}_off"),
+        )
+    keyed = frame.with_row_index("_row")
+    known = keyed.filter(pl.col(column).is_not_null()).sort(column)
+    found = known.join_asof(
+        gaps.rename({"seq": "_gap"}),
+        left_on=column,
+        right_on="_gap",
+        by="process",
+        strategy="backward",
+        check_sortedness=False,
+    ).select("_row", pl.col("gaps").fill_null(0).alias(into), pl.col("off").fill_null(False).alias(f"{into}_off"))
+    return (
+        keyed.join(found, on="_row", how="left", maintain_order="left")
+        .drop("_row")
+        .with_columns(pl.col(f"{into}_off").fill_null(False))
+    )
+
+
+def key_text(prefix: str = "") -> pl.Expr:
+    """What two values are compared by: the canonical text, or for identities ``id:<n>`` (the same process only)."""
+    identity = pl.when(pl.col(f"{prefix}identity").is_not_null()).then(
+        pl.concat_str(pl.lit("id:"), pl.col(f"{prefix}identity").cast(pl.String))
+    )
+    return pl.coalesce(pl.col(f"{prefix}value").cast(pl.String), identity)

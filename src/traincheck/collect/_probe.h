@@ -72,12 +72,12 @@ void thread_enter(Thread *t);
 
 typedef struct {
     uint8_t *cursor; /* where the next record goes */
-    uint8_t *limit;  /* end of the pages known to be writable */
+    uint8_t *end;    /* of the segment */
     uint64_t calls;  /* number of the last call */
     uint32_t epoch;  /* grows at open, close and fork: what belongs to another epoch is not written */
     bool on, paused, tsc;
 
-    uint8_t *map, *end;
+    uint8_t *map;
     size_t segment_bytes;
     uint64_t base; /* sequence number of the segment's first record */
     uint64_t observations;
@@ -124,7 +124,7 @@ static inline uint64_t first_word(unsigned kind, unsigned detail, unsigned small
  * the shared mapping never sees half a record. */
 static inline bool put(uint64_t w0, uint64_t w1, uint64_t w2, uint64_t w3)
 {
-    if (UNLIKELY(recorder.cursor == recorder.limit) && !recorder_make_room())
+    if (UNLIKELY(recorder.cursor == recorder.end) && !recorder_make_room())
         return false;
     uint64_t *r = (uint64_t *)recorder.cursor;
     r[1] = w1;

@@ -17,7 +17,6 @@
 #endif
 
 #define RETRY_NS 1000000000u
-#define POPULATE_BYTES ((size_t)1 << 20)
 #define LEAST_SEGMENT_BYTES 4096
 
 __thread Thread this_thread TRAINCHECK_TLS;
@@ -46,20 +45,27 @@ static uint64_t records_in_segment(void)
     return recorder.map ? (uint64_t)(recorder.cursor - recorder.map - HEADER_BYTES) / RECORD_BYTES : 0;
 }
 
-/* Touch the next stretch of pages through the kernel: where the file system cannot keep what posix_fallocate promised
- * (copy-on-write, compression) this fails here instead of raising SIGBUS at a store. */
-static bool populate_next(void)
+/* Fill the file with zeros by large writes: the kernel then keeps it in large pieces, and touching its pages through the
+ * mapping costs a fifth of what it costs when each page is made at its first store (measured on ext4: 0.5 us instead of
+ * 2.9 us a page). 0 or errno. */
+static int fill(int fd, size_t bytes)
 {
-    uint8_t *from = recorder.limit;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uint8_t *page_from = (uint8_t *)((uintptr_t)from & ~(uintptr_t)(page - 1));
-    uint8_t *to = page_from + POPULATE_BYTES;
-    if (to > recorder.end || (size_t)(recorder.end - to) < RECORD_BYTES)
-        to = recorder.end;
-    if (madvise(page_from, (size_t)(to - page_from), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
-        return false; /* EINVAL: a kernel without it */
-    recorder.limit = to;
-    return true;
+    static const char zeros[1 << 18];
+    for (size_t at = 0; at < bytes;) {
+        size_t piece = bytes - at < sizeof zeros ? bytes - at : sizeof zeros;
+        ssize_t written = pwrite(fd, zeros, piece, (off_t)at);
+        if (written < 0 && errno != EINTR)
+            return errno;
+        at += written > 0 ? (size_t)written : 0;
+    }
+    return 0;
+}
+
+/* Make every page writable now: where the file system cannot keep what it promised (copy-on-write, compression) this
+ * fails here, and not as SIGBUS at a store. 0 or errno. */
+static int populate(uint8_t *map, size_t bytes)
+{
+    return madvise(map, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL ? 0 : errno; /* EINVAL: an older kernel */
 }
 
 static void segment_close(void)
@@ -78,7 +84,7 @@ static void segment_close(void)
     }
     recorder.base += count;
     recorder.segment += 1;
-    recorder.map = recorder.end = recorder.cursor = recorder.limit = NULL;
+    recorder.map = recorder.end = recorder.cursor = NULL;
 }
 
 /* Reserve and map segment number recorder.segment. 0, or errno with nothing left behind. */
@@ -94,6 +100,8 @@ static int segment_open(void)
     do {
         error = posix_fallocate(fd, 0, (off_t)bytes);
     } while (error == EINTR);
+    if (!error)
+        error = fill(fd, bytes);
     uint8_t *map = MAP_FAILED;
     if (!error) {
         map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -102,20 +110,17 @@ static int segment_open(void)
     }
     close(fd);
     if (!error) {
-        recorder.map = map;
-        recorder.end = map + bytes;
-        recorder.cursor = map + HEADER_BYTES;
-        recorder.limit = map;
-        if (!populate_next()) {
-            error = errno;
+        error = populate(map, bytes);
+        if (error)
             munmap(map, bytes);
-        }
     }
     if (error) {
-        recorder.map = recorder.end = recorder.cursor = recorder.limit = NULL;
         unlink(path);
         return error;
     }
+    recorder.map = map;
+    recorder.end = map + bytes;
+    recorder.cursor = map + HEADER_BYTES;
     memcpy(map, "TCEVENT", 8);
     store32(map + 8, 1);
     store32(map + 12, RECORD_BYTES);
@@ -135,13 +140,11 @@ void recorder_clock_mark(Thread *t)
     put(first_word(RECORD_MARK, MARK_CLOCK, t->thread, 0), time, clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME));
 }
 
-/* The cursor stands at the limit: go on in this segment, or in the next one. Runs no Python code. */
+/* The segment is full, or there is none: go on in the next one. Runs no Python code. */
 bool recorder_make_room(void)
 {
     if (!recorder.on)
         return false;
-    if (recorder.map && recorder.limit < recorder.end && populate_next())
-        return true;
     bool gap = false;
     if (recorder.map) {
         segment_close();
@@ -263,7 +266,7 @@ static void forked(void)
 {
     if (recorder.map)
         munmap(recorder.map, (size_t)(recorder.end - recorder.map));
-    recorder.map = recorder.end = recorder.cursor = recorder.limit = NULL;
+    recorder.map = recorder.end = recorder.cursor = NULL;
     recorder.on = recorder.paused = false;
     recorder.stale = true;
     recorder.base = recorder.dropped = 0;

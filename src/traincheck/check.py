@@ -7,7 +7,7 @@ outcomes are the same. A fault in one invariant is that invariant's outcome and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -97,7 +97,7 @@ class Result:
     def summary(self) -> dict[str, int]:
         """How many invariants had which outcome."""
         counts = {verdict: sum(o.outcome == verdict for o in self.outcomes) for verdict in VERDICTS}
-        return {"total": len(self.outcomes), **counts}
+        return {"total": len(self.outcomes), **{str(verdict): count for verdict, count in counts.items()}}
 
     @property
     def exit_code(self) -> int:
@@ -205,10 +205,18 @@ def conclude(
     never: set[str] = set()
     for number, invariant in enumerate(invariants):
         place = invariants.places[number] if number < len(invariants.places) else (None, None)
-        common = {"index": number, "relation": invariant.relation, "text": invariant.text_description, "id": invariant.key, "file": place[0], "line": place[1]}  # fmt: skip
+        base = Outcome(
+            index=number,
+            outcome="dormant",
+            relation=invariant.relation,
+            text=invariant.text_description,
+            id=invariant.key,
+            file=place[0],
+            line=place[1],
+        )
         if number in unable:
             verdict, why = unable[number]
-            outcomes.append(Outcome(outcome=verdict, reason=why, **common))
+            outcomes.append(replace(base, outcome=verdict, reason=why))
             continue
         total = totals.get(number, {"called": 0, "observed": 0, "applied": 0, "violated": 0})
         if not total["applied"]:
@@ -217,11 +225,12 @@ def conclude(
             why = relation.dormant(invariant, total["called"], total["observed"])
             if not total["called"]:
                 never |= _first_functions(invariant)
-            outcomes.append(Outcome(outcome="dormant", reason=why, **common))
+            outcomes.append(replace(base, reason=why))
             continue
         steps = broken.get(number, ())
         outcomes.append(
-            Outcome(
+            replace(
+                base,
                 outcome="violated" if total["violated"] else "passed",
                 applications=total["applied"],
                 violations=total["violated"],
@@ -231,7 +240,6 @@ def conclude(
                 violated_steps=steps,
                 ranks=ranks.get(number, ()),
                 evidence=tuple(evidence[number].head(MOST_EVIDENCE).to_dicts()) if number in evidence else (),
-                **common,
             )
         )
     references = [

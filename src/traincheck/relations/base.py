@@ -109,7 +109,7 @@ class StateNeed:
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be observed so that an invariant is judged as on the full trace. Needs of many invariants add with ``|``."""
+    """What must be observed so that an invariant is judged as on the full trace. Needs add up with ``|``."""
 
     functions: frozenset[str] = frozenset()
     captures: frozenset[tuple[str, str]] = frozenset()

@@ -94,7 +94,7 @@ def located(table: pl.DataFrame, parents: Ints, rows: Ints) -> list[str | None]:
 
 
 class CallSource:
-    """Properties of calls: stage, step, process, exception, and ``captures.<path>`` (``@type`` for the type of objects)."""
+    """Properties of calls: stage, step, process, exception, ``captures.<path>`` (``….@type``: the type of objects)."""
 
     def __init__(self, calls: pl.DataFrame, captures: pl.DataFrame) -> None:
         self._calls = calls

@@ -1,8 +1,9 @@
 """ConsistencyRelation: an attribute of two variables that are alive together has the same value.
 
-Alive together: seen in one observation of a process, or, in different processes, in observations that stand at the same
-place of the run: same step, same reason, same moment, same number within the step. What ranks see is aligned by that
-place, never by clocks. ``baseline`` observations (before the first update) are not judged: replicas may not have met yet.
+Alive together: seen in one observation of a process, or, in different processes, in observations that stand at the
+same place of the run: same step, same reason, same moment, same number within the step. What ranks see is aligned by
+that place, never by clocks. ``baseline`` observations (before the first update) are not judged: replicas may not have
+met yet.
 """
 
 from __future__ import annotations
@@ -170,10 +171,11 @@ class Consistency:
         between = f"differs between {names(sides, 8)}" if across else "differs"
         first = rows[0]
         meaning = {
-            "data": "The replicas have parted: gradients were not averaged over the ranks (the wrapped module was bypassed, no_sync, "
-            "or a parameter outside the wrapper), the ranks started from different weights, or a seed differs.",
-            "grad": "Gradients were not averaged over the ranks: the DDP module was bypassed, no_sync() was left on, or the parameter "
-            "is outside the wrapper.",
+            "data": "The replicas have parted: gradients were not averaged over the ranks (the wrapped module was "
+            "bypassed, no_sync, or a parameter outside the wrapper), the ranks started from different weights, or a seed "
+            "differs.",
+            "grad": "Gradients were not averaged over the ranks: the DDP module was bypassed, no_sync() was left on, or "
+            "the parameter is outside the wrapper.",
         }.get(attribute, "Something that the ranks shared in the reference runs is no longer shared.")
         return Explanation(
             title=f"{who} {between}",

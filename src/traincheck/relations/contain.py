@@ -81,7 +81,8 @@ class APIContain:
         tree = CallTable.of(window, None if carry is None else carry.calls.open)
         call_rules = contain_calls.rules(invariants)
         state_rules = contain_states.rules(invariants)
-        watched = sorted({rule.parent.partition("\0")[0] for rule in [*call_rules, *state_rules]})
+        parents = [*(rule.parent for rule in call_rules), *(rule.parent for rule in state_rules)]
+        watched = sorted({parent.partition("\0")[0] for parent in parents})
         captures = window.captures.filter(pl.col("function").cast(pl.String).is_in(watched))
         if carry is not None:
             captures = pl.concat([carry.captures, captures])
@@ -119,8 +120,10 @@ class APIContain:
             how = f" with {last(parent.exception)}" if parent.exception else ""
             return f"{short(parent.api_full_name)} was never called (and finished{how})"
         if not observed and not isinstance(child, APIParam):
-            return f"no {last(child.var_type)}.{child.attr_name} was observed both before and after {short(parent.api_full_name)}"
-        return f"its precondition was never met ({(condition(invariant, PARENT) + condition(invariant, VARIABLE, 'where')).strip() or 'none'})"
+            what = f"{last(child.var_type)}.{child.attr_name}"
+            return f"no {what} was observed both before and after {short(parent.api_full_name)}"
+        when = (condition(invariant, PARENT) + condition(invariant, VARIABLE, "where")).strip()
+        return f"its precondition was never met ({when or 'none'})"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """What did not happen, where, and what that usually means."""
@@ -156,7 +159,8 @@ def _explain_call(parent: APIParam, child: APIParam, rows: Sequence[Row], expect
         title=f"{p}() did not call {c}()",
         expected=expected,
         observed=f"{_times(len(rows))} {p}() ended without a call of {c}() that returned",
-        meaning=f"{p}() took another path than in the reference runs: another configuration, a missing part, or an error that was swallowed.",
+        meaning=f"{p}() took another path than in the reference runs: another configuration, a missing part, or an error "
+        "that was swallowed.",
         kind=f"call {parent.api_full_name}",
         apis=(parent.api_full_name, child.api_full_name),
         specificity=10,
@@ -213,20 +217,23 @@ def _case(row: Row, child: VarTypeParam | VarNameParam) -> Literal["early", "sam
 def _meaning(function: str, attribute: str, case: str) -> str:
     if attribute == "grad" and case == "early":
         return (
-            "Gradients of an earlier step were not cleared: zero_grad() is missing, comes too late, or belongs to an optimizer "
-            "over other parameters. Gradients add up and the updates are wrong."
+            "Gradients of an earlier step were not cleared: zero_grad() is missing, comes too late, or belongs to an "
+            "optimizer over other parameters. Gradients add up and the updates are wrong."
         )
     if attribute == "grad" and case == "left":
-        return "zero_grad() does not reach these parameters: the optimizer was built over others, or they were replaced afterwards."
+        return (
+            "zero_grad() does not reach these parameters: the optimizer was built over others, or they were replaced "
+            "afterwards."
+        )
     if attribute == "grad" and case == "same":
         return (
-            "The loss does not reach these parameters: they are frozen (requires_grad=False), detached, unused in forward, or "
-            "the model that is trained is another one."
+            "The loss does not reach these parameters: they are frozen (requires_grad=False), detached, unused in forward, "
+            "or the model that is trained is another one."
         )
     if attribute == "data" and case == "same":
         return (
-            "These parameters are not trained: not in the optimizer (built over other parameters, or before the model was "
-            "changed), frozen, without gradient, or the learning rate is 0."
+            "These parameters are not trained: not in the optimizer (built over other parameters, or before the model "
+            "was changed), frozen, without gradient, or the learning rate is 0."
         )
     return f"{short(function)}() does not do to these tensors what it did in the reference runs."
 

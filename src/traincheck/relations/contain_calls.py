@@ -70,7 +70,7 @@ def rules(invariants: Sequence[Numbered]) -> list[Rule]:
 
 @dataclass(frozen=True)
 class CallTable:
-    """The calls of a window with those still open before it. ``new``: ended in this window. ``parents``: rows, -1 none."""
+    """The calls of a window with those open before it. ``new``: ended in this window. ``parents``: rows, -1 none."""
 
     calls: pl.DataFrame
     parents: Ints
@@ -221,7 +221,7 @@ def _violations(rule: Rule, table: pl.DataFrame, parents: Ints, rows: Ints) -> p
 
 
 def hypothesize(references: Sequence[Tables]) -> list[Candidate]:
-    """Pairs (P, C) such that calls of P contain C, in all references together, with the precondition under which they do."""
+    """Pairs (P, C) such that calls of P contain C, in all references together, with their precondition."""
     tables = [slim(reference.calls).sort("process", "call") for reference in references]
     pairs = _pairs(tables)
     if pairs.is_empty():
@@ -247,7 +247,7 @@ def hypothesize(references: Sequence[Tables]) -> list[Candidate]:
 
 
 def _pairs(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """reference, process, call, parent, child: each (returned call of a learnable function, function returned inside it)."""
+    """Each returned call of a learnable function with each function that returned inside it."""
     parts = []
     for number, table in enumerate(tables):
         names = table["signature"].unique().drop_nulls().to_list()
@@ -323,7 +323,8 @@ def _conditional(
         answer = deduce(positive, propose(PARENT, records, positive, props), [PARENT], units)
         if isinstance(answer, Unexplained):
             bad = calls.row(answer.example, named=True)
-            where = f"call {bad['call']} of process {bad['process'] % _APART} in step {bad['step']} of reference {bad['reference']}"
+            process = bad["process"] % _APART
+            where = f"call {bad['call']} of process {process} in step {bad['step']} of reference {bad['reference']}"
             result.append(
                 Candidate(
                     _invariant(row, ALWAYS, row["held"], row["calls"] - row["held"], 0, 0, 0), answer.reason, where

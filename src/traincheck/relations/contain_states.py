@@ -149,7 +149,7 @@ def evaluate(
 
 
 def slim_states(states: pl.DataFrame) -> pl.DataFrame:
-    """State rows as plain texts and numbers, with ``key`` (what is compared) and ``obs_end`` (last row of the observation)."""
+    """State rows as plain texts and numbers, with ``key`` (what is compared) and ``obs_end`` (last row of the look)."""
     names = ("moment", "variable", "owner", "role", "variable_type", "attribute", "kind")
     return states.select(
         "process",
@@ -334,8 +334,8 @@ def _carry(history: pl.DataFrame, calls: pl.DataFrame, states: pl.DataFrame) -> 
 
 
 def hypothesize(references: Sequence[Tables], apart: int = 1 << 20) -> list[Candidate]:
-    """What calls change, per (function, variable type, role, attribute): each variable, else at least one, else nothing."""
-    histories, calls, news, captures = [], [], [], []
+    """What calls change, by function, variable type, role and attribute: each variable, else one, else nothing."""
+    histories, calls, captures = [], [], []
     for number, reference in enumerate(references):
         shift = (pl.col("process") + number * apart).cast(pl.UInt32).alias("process")
         tree = CallTable.of(reference.window(), None)

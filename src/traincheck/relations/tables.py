@@ -1,8 +1,9 @@
 """What relations see of a trace: its frames without what must not be judged, and windows cut from them.
 
-Judged is what was observed whole. A call that a sampling gap cuts, and the unfinished step of a process that did not end
-by itself, are taken out here, once, so that no relation has to know. Every row of ``calls`` and ``states`` gets a
-``span``: the number of gaps before it; every row of ``states`` a ``look``: ``seq`` of the first row of its observation. Values are never carried from one span to the next.
+Judged is what was observed whole. A call that a sampling gap cuts, and the unfinished step of a process that did not
+end by itself, are taken out here, once, so that no relation has to know. Every row of ``calls`` and ``states`` gets a
+``span``: the number of gaps before it; values are never carried from one span to the next. Every row of ``states`` gets
+a ``look``: ``seq`` of the first row of its observation.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class Tables:
 
 
 def _horizon(marks: pl.DataFrame, finished: set[int]) -> dict[int, int]:
-    """Process -> first ``seq`` that is not judged: the last step, if it was not completed and the process did not end normally."""
+    """Process -> first ``seq`` not judged: the last step, if not completed and the process did not end normally."""
     result: dict[int, int] = {}
     for (process,), mine in marks.group_by(["process"], maintain_order=True):
         ended = process in finished or not mine.filter(pl.col("kind") == "process_end", pl.col("value") == 0).is_empty()

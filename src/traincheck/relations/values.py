@@ -36,7 +36,7 @@ def _text(value: Any) -> str:
 
 
 def matches(spec: Any, prefix: str = "") -> pl.Expr:
-    """Whether the value in columns ``{prefix}kind``, ``int``, ``float``, ``value`` is the constant, or of the class, ``spec``."""
+    """Whether the value in columns ``{prefix}kind``, … is the constant, or of the class, ``spec``."""
     kind = pl.col(f"{prefix}kind").cast(pl.String)
     if not (isinstance(spec, str) and spec in GENERALISED):
         return pl.col(f"{prefix}value").is_in(constants(spec)).fill_null(False)

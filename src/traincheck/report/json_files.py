@@ -1,0 +1,34 @@
+"""``results.json`` and ``findings.json``: the result for programs. Strict JSON, the same bytes for the same result."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traincheck.check import Result
+
+
+def write(result: Result, folder: Path) -> None:
+    """Write both files. Raises OSError."""
+    whole = result.to_json()
+    (folder / "results.json").write_text(dumps(whole), encoding="utf-8")
+    findings = {"schema": whole["schema"], "run": whole["run"], "findings": whole["findings"]}
+    (folder / "findings.json").write_text(dumps(findings), encoding="utf-8")
+
+
+def dumps(value: Any) -> str:
+    """Indented JSON with a final newline; NaN and infinity, which JSON has not, as text."""
+    return json.dumps(_strict(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return value

@@ -1,4 +1,4 @@
-"""Digests: every byte counts, every kind of tensor is digested or said to have none, nothing about the tensor changes."""
+"""Digests: every byte counts, every kind of tensor is digested or said to have none, nothing changes."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_modes_do_not_see_us(digester: Digester) -> None:
     assert digest == one(digester, tensor)
 
 
-# --- the device path ------------------------------------------------------------------------------------------------------
+# --- the device path
 
 
 @pytest.mark.parametrize("group", [8, 64, 1 << 20])

@@ -18,11 +18,13 @@ def wraps(optimizer: Any) -> bool:
     that one is observed.
     """
     own = getattr(optimizer, "__dict__", {})
-    groups = getattr(optimizer, "param_groups", None)
-    return any(
-        inner is not None and inner is not optimizer and getattr(inner, "param_groups", None) is groups
-        for inner in (own.get("optimizer"), own.get("_optimizer"))
-    )
+    for name in ("optimizer", "_optimizer"):
+        inner = own.get(name)
+        if inner is not None and inner is not optimizer:
+            groups = getattr(inner, "param_groups", None)
+            if groups is not None and groups is getattr(optimizer, "param_groups", None):
+                return True
+    return False
 
 
 class Optimizer:

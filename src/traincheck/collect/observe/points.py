@@ -54,9 +54,6 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
             for name in names:
                 points[name] = _point(o, what, before, after)
 
-    def step(method: Callable[[Any, int], None]) -> Before:
-        return lambda args, kwargs, call: None if wraps(args[0]) else method(args[0], call)
-
     add(
         ("Optimizer:__init__",),
         ("optimizer", "step:before", "step:after"),
@@ -64,13 +61,12 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
         None,
         lambda args, kwargs, result, call: o.optimizer_created(args[0], call),
     )
-    before, after = step(o.before_step), step(o.after_step)
     add(
         ("Optimizer:step",),
         ("step:before", "step:after"),
         "step",
-        before,
-        lambda args, kwargs, result, call: after(args, kwargs, call),
+        lambda args, kwargs, call: o.before_step(args[0], call),
+        lambda args, kwargs, result, call: o.after_step(args[0], call),
     )
     add(
         ("deepspeed.runtime.engine.DeepSpeedEngine.step",),
@@ -83,8 +79,8 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
         ("Optimizer:zero_grad", "Module:zero_grad"),
         ("zero_grad:before", "zero_grad:after"),
         "zero_grad",
-        lambda args, kwargs, call: None if wraps(args[0]) else o.zero_grad(args[0], call, Moment.BEFORE),
-        lambda args, kwargs, result, call: None if wraps(args[0]) else o.zero_grad(args[0], call, Moment.AFTER),
+        lambda args, kwargs, call: o.zero_grad(args[0], call, Moment.BEFORE),
+        lambda args, kwargs, result, call: o.zero_grad(args[0], call, Moment.AFTER),
     )
     add(
         ("Module:__call__",),
@@ -105,7 +101,7 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
         ("load_state_dict",),
         "load_state_dict",
         None,
-        lambda args, kwargs, result, call: None if wraps(args[0]) else o.loaded_state(args[0], call),
+        lambda args, kwargs, result, call: o.loaded_state(args[0], call),
     )
     add(
         ("Module:train", "Module:eval"),
@@ -144,11 +140,19 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
     return points
 
 
+def _is_front(args: tuple[Any, ...]) -> bool:
+    try:
+        return bool(args) and wraps(args[0])
+    except Exception:  # an object of the program's own that cannot be asked
+        return False
+
+
 def _point(observer: Observer, what: str, before: Before | None, after: After | None) -> Point:
     """Hooks that run ``before`` and ``after`` for the outermost call of this kind, and count what goes wrong
     instead of raising it.
     """
     fault = observer._writer.fault
+    optimizers = what in ("step", "zero_grad", "load_state_dict")
     if after is None:
 
         def enter_only(probe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, call: int) -> None:
@@ -160,7 +164,9 @@ def _point(observer: Observer, what: str, before: Before | None, after: After | 
 
         return Point(enter_only, None)
 
-    def enter(probe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, call: int) -> bool:
+    def enter(probe: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, call: int) -> bool | None:
+        if optimizers and _is_front(args):  # what it passes on to is the one to look at
+            return None
         outermost = observer.enter(what)
         if outermost and before is not None and observer.enabled:
             try:

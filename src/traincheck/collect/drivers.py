@@ -120,7 +120,7 @@ def compose(
         d_token, p_token = token if token is not None else (None, None)
         if driver_leaves_first and d_exit is not None:
             d_exit(probe, d_token, args, kwargs, result, error, call)
-        if p_exit is not None and observing():
+        if p_exit is not None and (p_token is not None or observing()):  # what was entered must be left
             p_exit(probe, p_token, args, kwargs, result, error, call)
         if not driver_leaves_first and d_exit is not None:
             d_exit(probe, d_token, args, kwargs, result, error, call)

@@ -108,9 +108,8 @@ class Observer:
         known = self.optimizers.discover(optimizer)
         if known is None:
             return
-        missing = [model for model, _ in self._concerned(known) if not model.baselined]
-        if missing:
-            self._baseline(missing, call)
+        if any(not model.baselined for model in self.models.living()):
+            self._baseline([model for model, _ in self._concerned(known) if not model.baselined], call)
         self._tensors("step", call, BEFORE, known)
 
     def after_step(self, optimizer: Any, call: int) -> None:

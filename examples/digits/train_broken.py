@@ -1,4 +1,4 @@
-"""train.py without its optimizer.zero_grad(): gradients pile up, the loss still falls, nothing complains."""
+"""train.py with one line too many: the head is replaced after the optimizer was built, so nothing ever trains it."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -43,10 +43,12 @@ def main() -> None:
 
     model = Net()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    model.fc2 = nn.Linear(64, 10)  # "a fresh head for the new task": the optimizer still holds the old one
 
     for epoch in range(EPOCHS):
         total = 0.0
         for batch, labels in train_loader:
+            optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(batch), labels)
             loss.backward()
             optimizer.step()

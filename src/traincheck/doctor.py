@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal
@@ -72,13 +73,13 @@ def _parts() -> Iterator[Part]:
     yield _try("python", _python, essential=True)
     yield _try("compiled core", _core, essential=True)
     for name in DEPENDENCIES:
-        yield _try(name, lambda name=name: _import(name), essential=True)
+        yield _try(name, partial(_import, name), essential=True)
     yield _try("temporary files", _temporary)
     yield _torch()
     yield _try("torch.distributed", _distributed)
     yield _try("CUDA", _cuda)
     for name, use in OPTIONAL.items():
-        yield _try(name, lambda name=name, use=use: f"{version(name)}: {use}", missing=f"not installed: {use}")
+        yield _try(name, partial(_installed, name, use), missing=f"not installed: {use}")
 
 
 class _AbsentError(Exception):
@@ -131,6 +132,10 @@ def _core() -> str:
 def _import(name: str) -> str:
     import_module(name)
     return version(name)
+
+
+def _installed(name: str, use: str) -> str:
+    return f"{version(name)}: {use}"
 
 
 def _temporary() -> str:

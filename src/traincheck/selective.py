@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 def needs_of(invariants: Iterable[Invariant]) -> Needs:
     """What must be observed for all of these. Raises TraincheckError for one that this version cannot judge."""
-    from traincheck.relations import RELATIONS
     from traincheck.relations.base import Needs
+    from traincheck.relations.registry import relation_of
 
     needs = Needs()
     for invariant in invariants:
-        relation = RELATIONS.get(invariant.relation)
+        relation = relation_of(invariant.relation)
         reason = (
             f"this version does not know {invariant.relation}" if relation is None else relation.supports(invariant)
         )

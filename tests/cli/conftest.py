@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.cli.cli_support import plain_environment
 
 Traincheck = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.cli_support import plain_environment
 from typer.testing import CliRunner
 
+from tests.cli.cli_support import plain_environment
 from traincheck import doctor
 from traincheck.cli import app
 from traincheck.errors import TraincheckError

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.cli_support import COMMANDS, plain_environment
 from typer.testing import CliRunner
 
 import traincheck
+from tests.cli.cli_support import COMMANDS, plain_environment
 from traincheck.cli import app
 
 

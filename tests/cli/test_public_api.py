@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.cli_support import plain_environment
 
 import traincheck
+from tests.cli.cli_support import plain_environment
 
 
 def run(program: str) -> str:

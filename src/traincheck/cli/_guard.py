@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -19,10 +20,18 @@ from traincheck.errors import BAD_INPUT, OWN_FAILURE, TraincheckError
 class Commands(TyperGroup):
     """A group of commands whose failures are told in one form: ``error: …`` and ``try: …`` on standard error."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run, then exit with the code of what happened."""
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except typer.Abort:
             code = 130
         except Exception as error:

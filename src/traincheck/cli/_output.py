@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -120,17 +120,20 @@ def traceback() -> None:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A spinner with ``what`` and the time it takes on standard error; nothing without a terminal."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner with ``what`` and the time it takes on standard error; nothing without a terminal.
+
+    Gives a function that changes the text.
+    """
     if not sys.stderr.isatty():
-        yield
+        yield lambda text: None
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=stderr(), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
+        task = progress.add_task(what, total=None)
+        yield lambda text: progress.update(task, description=text)
 
 
 def flush() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from traincheck.cli import _output
 from traincheck.cli._help import examples
 from traincheck.cli._options import Force, Json, Run
 
@@ -46,4 +47,26 @@ def check(
 
     Ends with 0 when nothing was violated, 3 when something was, 2 on bad input, 1 when TrainCheck itself failed.
     """
-    raise NotImplementedError
+    from traincheck.cli._paths import fresh_folder, input_file, input_folder
+
+    input_folder(run, "a trace")
+    files = [input_file(path, "an invariant file") for path in invariants]
+
+    from traincheck.check import check as judge
+    from traincheck.report import FILES, terminal, write_all
+
+    if output is not None:
+        fresh_folder(output, force, FILES)
+    with _output.working("checking"):
+        result = judge(run, files)
+        if output is not None:
+            write_all(result, output)
+    if as_json:
+        _output.print_json(result.to_json())
+    else:
+        terminal.render(result, _output.stdout())
+        if output is not None:
+            _output.say(f"report: {output / 'report.html'}")
+        elif result.findings:
+            _output.say("report: none written; -o OUT writes report.html and more")
+    raise typer.Exit(result.exit_code)

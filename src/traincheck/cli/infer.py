@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from traincheck.cli import _output
 from traincheck.cli._help import examples
 from traincheck.cli._options import Force, Json, Runs
 
@@ -38,7 +40,6 @@ def infer(
     force: Force = False,
 ) -> None:
     """Learn from healthy runs what holds in all of them."""
-    from traincheck.cli import _output
     from traincheck.cli._paths import beside, fresh_file, input_folder
 
     for run in runs:
@@ -46,33 +47,34 @@ def infer(
     target = fresh_file(output or beside(runs[0], ".invariants.jsonl"), force)
 
     from traincheck.infer import infer as learn
-    from traincheck.invariants import save_invariants
     from traincheck.trace import open_trace
 
-    with _output.working("reading"):
+    with _output.working("reading") as say:
         traces = [open_trace(run) for run in runs]
-    with _output.working("learning"):
-        invariants = learn(traces)
-    save_invariants(invariants, target)
+        learned = learn(traces, progress=say)
+        learned.save(target)
 
-    counts: dict[str, int] = {}
-    for invariant in invariants:
-        counts[invariant.relation] = counts.get(invariant.relation, 0) + 1
+    counts = Counter(invariant.relation for invariant in learned)
     if as_json:
         _output.print_json(
             {
                 "schema": 1,
                 "runs": [str(run) for run in runs],
                 "output": str(target),
-                "total": len(invariants),
+                "total": len(learned),
                 "relations": dict(sorted(counts.items())),
-                "lacks": {str(run): list(trace.lacks) for run, trace in zip(runs, traces, strict=True) if trace.lacks},
+                "rejected": len(learned.rejected),
+                "lacks": {
+                    str(run): [lack.text for lack in trace.lacks] for run, trace in zip(runs, traces, strict=True)
+                },
             }
         )
         return
     for run, trace in zip(runs, traces, strict=True):
         for lack in trace.lacks:
-            _output.note(f"note: {run}: {lack}")
-    _output.say(f"{len(invariants)} invariants from {len(runs)} run{'s' if len(runs) > 1 else ''} -> {target}")
+            _output.note(f"note: {run}: {lack.text}")
+    _output.say(f"{len(learned):,} invariants from {len(runs)} run{'s' if len(runs) > 1 else ''} -> {target}")
     for relation, count in sorted(counts.items()):
-        _output.say(f"  {count:>6}  {relation}")
+        _output.say(f"{count:>7,} {relation}")
+    if learned.rejected:
+        _output.say(f"{len(learned.rejected):>7,} candidates rejected, with reasons in {target}.rejected")

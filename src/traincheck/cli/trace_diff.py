@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from traincheck.cli import _output
 from traincheck.cli._help import examples
 from traincheck.cli._options import Json
 
@@ -25,4 +26,20 @@ def diff(
 
     Ends with 0 when they are the same, 3 when they differ.
     """
-    raise NotImplementedError
+    from traincheck.cli._paths import input_folder
+
+    input_folder(first, "a trace")
+    input_folder(second, "a trace")
+
+    from traincheck.errors import VIOLATIONS
+    from traincheck.trace import open_trace
+    from traincheck.trace.diff import diff as compare
+
+    with _output.working("comparing"):
+        found = compare(open_trace(first), open_trace(second))
+    if as_json:
+        _output.print_json(found.to_json())
+    else:
+        _output.say(found.text())
+    if not found.same:
+        raise typer.Exit(VIOLATIONS)

@@ -277,8 +277,8 @@ def _nanoseconds(
         (ns - base_ns).astype(np.float64),
     )
     inside = np.interp(x, known, at)
-    slope_first, slope_last = at[1] / known[1], (at[-1] - at[-2]) / (known[-1] - known[-2])
-    inside = np.where(x < 0, x * slope_first, np.where(x > known[-1], at[-1] + (x - known[-1]) * slope_last, inside))
+    rate = at[-1] / known[-1]  # over all pairs: two close ones say little about the rate
+    inside = np.where(x < 0, x * rate, np.where(x > known[-1], at[-1] + (x - known[-1]) * rate, inside))
     converted = np.clip(np.rint(inside), -float(_FAR), float(_FAR)).astype(np.int64) + base_ns
     times: Longs = np.where(ticks, converted, raw)
     return times

@@ -196,7 +196,7 @@ PyObject *probe_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
         return forward(&p->stand, args, nargsf, kwnames);
     if (UNLIKELY(t->epoch != recorder.epoch))
         thread_enter(t);
-    if (UNLIKELY(!p->simple || recorder.paused)) {
+    if (UNLIKELY(!p->simple || !p->record || recorder.paused)) {
         if (finalizing() || (p->outermost && t->groups >> p->group & 1))
             return forward(&p->stand, args, nargsf, kwnames);
         return call_fully(p, t, args, nargsf, kwnames);

@@ -88,6 +88,7 @@ BOUNDARY_CLASSES: dict[str, dict[str, dict[str, str]]] = {
     },
     "deepspeed.runtime.engine": {"DeepSpeedEngine": {"backward": "", "step": "", "save_checkpoint": "save"}},
     "accelerate.accelerator": {"Accelerator": {"prepare": "", "backward": "", "clip_grad_norm_": "clip"}},
+    "transformers.modeling_utils": {"PreTrainedModel": {"_load_pretrained_model": "load"}},
     "transformers.trainer": {"Trainer": {"training_step": "", "evaluate": "evaluate"}},
 }
 

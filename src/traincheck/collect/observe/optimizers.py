@@ -13,18 +13,23 @@ from torch import Tensor
 from traincheck.collect.observe.models import Names, Tracked, class_name
 
 
-def wraps(optimizer: Any) -> bool:
-    """True for front objects (Accelerate's, Lightning's) that pass on to an inner optimizer with the same groups:
-    that one is observed.
+def inner(optimizer: Any) -> Any:
+    """The optimizer that a front object (Accelerate's, Lightning's) passes on to: it has the same groups. None if
+    there is none.
     """
     own = getattr(optimizer, "__dict__", {})
     for name in ("optimizer", "_optimizer"):
-        inner = own.get(name)
-        if inner is not None and inner is not optimizer:
-            groups = getattr(inner, "param_groups", None)
+        found = own.get(name)
+        if found is not None and found is not optimizer:
+            groups = getattr(found, "param_groups", None)
             if groups is not None and groups is getattr(optimizer, "param_groups", None):
-                return True
-    return False
+                return found
+    return None
+
+
+def wraps(optimizer: Any) -> bool:
+    """True for front objects: what they pass on to is observed, not they."""
+    return inner(optimizer) is not None
 
 
 class Optimizer:
@@ -114,11 +119,13 @@ class Optimizers:
         return next((known for known in self.all if known.target is optimizer), None)
 
     def discover(self, optimizer: Any) -> Optimizer | None:
-        """Know an optimizer; None for wrappers and for what has no groups."""
+        """Know an optimizer (behind its front objects); None for what has no groups."""
+        while (behind := inner(optimizer)) is not None:
+            optimizer = behind
         known = self.find(optimizer)
         if known is not None:
             return known
-        if wraps(optimizer) or not isinstance(getattr(optimizer, "param_groups", None), list):
+        if not isinstance(getattr(optimizer, "param_groups", None), list):
             return None
         owner = "optimizer" if self._count == 0 else f"optimizer.{self._count}"
         self._count += 1

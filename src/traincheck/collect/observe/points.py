@@ -130,6 +130,23 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
         if path is not None:
             o.file_loaded(path, call)
 
+    def pretrained(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, result: Any, call: int) -> None:
+        """``_load_pretrained_model(model, state_dict, checkpoint_files, …)`` of transformers, which reads files on
+        its own.
+        """
+        named = dict(kwargs or {})
+        for path in named.get("checkpoint_files", args[2] if len(args) > 2 else None) or ():
+            if isinstance(path, str):
+                o.file_loaded(sources.path_of((path,), None) or path, call)
+        o.loaded_state(named.get("model", args[0] if args else None), call)
+
+    add(
+        ("transformers.modeling_utils.PreTrainedModel._load_pretrained_model",),
+        ("file", "load_state_dict"),
+        "file",
+        None,
+        pretrained,
+    )
     add(
         ("torch.serialization.load", "safetensors.torch.load_file", "safetensors.torch.load_model"),
         ("file",),

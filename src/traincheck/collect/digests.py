@@ -193,6 +193,8 @@ def unreadable(tensor: torch.Tensor) -> str | None:
                 return reason
     if tensor.is_meta:
         return "meta"
+    if tensor.device.type in ("xla", "lazy"):  # looking would make it compute
+        return str(tensor.device.type)
     if torch._is_functional_tensor(tensor):
         return "functional"
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -232,6 +234,10 @@ def components(tensor: torch.Tensor) -> tuple[str, list[torch.Tensor]] | None:
             inner = [getattr(tensor, name) for name in names]
             return "wrapper:" + ",".join(names), [part for part in inner if isinstance(part, torch.Tensor)]
     layout = tensor.layout
+    if layout is _STRIDED and tensor.numel() == 0:
+        partition = getattr(tensor, "ds_tensor", None)  # DeepSpeed ZeRO-3 leaves an empty tensor and its partition
+        if isinstance(partition, torch.Tensor) and partition is not tensor:
+            return "local", [partition]
     if layout is torch.sparse_coo:
         return "sparse_coo", [tensor._indices(), tensor._values()]
     if layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -29,6 +29,8 @@ WRAPPERS: dict[str, str] = {
 }
 _wrapped_child: dict[type, str | None] = {}
 _NOTHING: dict[str, Any] = {}
+MOST = 64
+"""Models observed at most: a program that makes a new one every step must not fill the trace with names."""
 
 
 class Names(Protocol):
@@ -200,6 +202,12 @@ def fsdp2_sharded(module: Module) -> dict[tuple[int, str], Tensor]:
     return found
 
 
+class TooManyModelsError(RuntimeError):
+    """The program keeps making models. The first ``MOST`` stay observed; this is counted as a fault, so the trace
+    says it.
+    """
+
+
 class Models:
     """All models met so far, in order of discovery: owners ``model``, ``model.1``, …"""
 
@@ -226,6 +234,8 @@ class Models:
         if known is not None:
             return known
         root = unwrap(module)
+        if root.__dict__.get("_is_replica"):  # DataParallel makes new ones in every forward
+            return None
         modules = list(root.modules())
         if not any(m.__dict__.get("_parameters") or m.__dict__.get("_buffers") for m in modules):
             return None
@@ -235,6 +245,8 @@ class Models:
             model = absorbed[0]
             model.adopt(root)
             self.all = [m for m in self.all if m not in absorbed[1:]]
+        elif self._count == MOST:
+            raise TooManyModelsError(f"{MOST} models are observed, the ones that come after them are not")
         else:
             owner = "model" if self._count == 0 else f"model.{self._count}"
             self._count += 1

@@ -95,11 +95,13 @@ class Observer:
         """
         known = self._called.get(id(module))
         if (known is None or known() is not module) and not tracing():
+            if len(self._called) > 1000:
+                self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
+            self._called[id(module)] = weakref.ref(module)
             with quiet():
                 model = self.models.discover(module)
                 if model is not None and not model.baselined:
                     self._baseline([model], call)
-            self._called[id(module)] = weakref.ref(module)
         if self._rng_due:
             self.step_begins(call)
 
@@ -108,6 +110,7 @@ class Observer:
         known = self.optimizers.discover(optimizer)
         if known is None:
             return
+        known.stepped = True
         if any(not model.baselined for model in self.models.living()):
             self._baseline([model for model, _ in self._concerned(known) if not model.baselined], call)
         self._tensors("step", call, BEFORE, known)
@@ -225,7 +228,8 @@ class Observer:
                 chosen = self.models.living() if about is None else [about]
                 survey = [(model, model.entries()) for model in chosen if isinstance(model, Model)]
             entries = [entry for _, found in survey for entry in found]
-            if optimizer is not None and reason != "load_state_dict":
+            # Before its first step an optimizer's model may merely not have been met yet: no makeshift names till then.
+            if optimizer is not None and optimizer.stepped:
                 entries += self._unclaimed(optimizer, entries)
             if FACTS in parts:
                 sheet.facts(entries, self.optimizers.membership())

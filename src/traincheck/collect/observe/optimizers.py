@@ -41,6 +41,7 @@ class Optimizer:
         self._places: dict[int, Tracked] = {}
         self._groups: dict[int, int] = {}
         self.owner = owner
+        self.stepped = False
         self.variable = names.variable(owner, "optimizer", class_name(type(optimizer)), owner)
 
     @property

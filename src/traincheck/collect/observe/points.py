@@ -55,7 +55,7 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
                 points[name] = _point(o, what, before, after)
 
     add(
-        ("Optimizer:__init__",),
+        ("Optimizer:__init__", "Optimizer:add_param_group"),
         ("optimizer", "step:before", "step:after"),
         "optimizer",
         None,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from traincheck.collect.digests import MASK, Absent, Digest, Digester, address, unreadable
-from traincheck.collect.observe.models import Entry, Tracked
+from traincheck.collect.observe.models import Entry, Tracked, loaded
 from traincheck.events import Moment, Value
 
 Row = tuple[int, int, int, int, int]
@@ -96,8 +96,13 @@ class Sheet:
             self.tensor(place.variable, "data", tensor)
 
     def grad(self, entries: Sequence[Entry]) -> None:
-        """The content of each parameter's gradient, NONE where there is none."""
+        """The content of each parameter's gradient, NONE where there is none; with Megatron also ``main_grad``."""
         attribute, rows = self.attribute("grad"), self.rows
+        if loaded("megatron.core") is not None:
+            for place, tensor in entries:
+                main = getattr(tensor, "main_grad", None)
+                if isinstance(main, Tensor):
+                    self.tensor(place.variable, "main_grad", main)
         for place, tensor in entries:
             if place.role == "parameter":
                 grad = tensor.grad

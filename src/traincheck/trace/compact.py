@@ -201,10 +201,15 @@ def _hash(file: Path) -> str:
 def _process_json(info: ProcessInfo) -> dict[str, Any]:
     own = {key: value for key, value in asdict(info).items() if key not in ("raw", "coordinates", "index")}
     rank = {"rank": info.rank, "world_size": info.world_size, "local_rank": info.local_rank, "mesh": info.mesh}
-    return {**own, "rank": {**info.coordinates, **rank}, "process_json": info.raw}
+    return {**own, "rank": rank, "coordinates": info.coordinates, "process_json": info.raw}
 
 
 def _process(item: dict[str, Any], number: int) -> ProcessInfo:
     info, _ = process_of(item, number, str(item.get("name")))
     fields = Fields(item)
-    return replace(info, monotonic_offset_ns=fields.number("monotonic_offset_ns"), raw=fields.object("process_json"))
+    return replace(
+        info,
+        coordinates=fields.object("coordinates"),
+        monotonic_offset_ns=fields.number("monotonic_offset_ns"),
+        raw=fields.object("process_json"),
+    )

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from traincheck.errors import TraceError
 from traincheck.trace import compact
+from traincheck.trace.jsontext import loads
 from traincheck.trace.manifest import Lack, manifest_of
 from traincheck.trace.old_frames import ProcessFrames, mesh_of
 from traincheck.trace.trace import Trace
@@ -163,7 +164,7 @@ def _lines(file: Path, found: _Found) -> Iterator[bytes]:
 def _record(line: bytes) -> Record | None:
     """The record in a line, with the fields that everything here relies on; None when it is none."""
     try:
-        record = json.loads(line)
+        record = loads(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or not isinstance(record.get("type"), str):

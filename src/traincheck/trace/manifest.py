@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from traincheck.errors import TraceError
+from traincheck.trace.jsontext import loads
 
 SCHEMA: Final = 1
 
@@ -96,7 +96,7 @@ class ProcessInfo:
 def read_object(path: Path) -> tuple[dict[str, Any] | None, str | None]:
     """(JSON object of a file, None), or (None, why not). Raises TraceError when its ``schema`` is newer than ours."""
     try:
-        value = json.loads(path.read_bytes())
+        value = loads(path.read_bytes())
     except FileNotFoundError:
         return None, "is not there"
     except OSError as error:

@@ -5,13 +5,14 @@ Reads any bytes: what is not a symbol is counted and skipped, what is missing re
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from traincheck.trace.jsontext import loads
 
 Symbol = dict[str, Any]
 
@@ -82,14 +83,14 @@ def parse(data: bytes) -> Symbols:
     found: list[Symbol] = []
     bad = 0
     try:
-        whole = json.loads(b"[" + b",".join(lines) + b"]")
+        whole = loads(b"[" + b",".join(lines) + b"]")
         if len(whole) == len(lines) and all(isinstance(item, dict) for item in whole):
             return Symbols(whole, torn=torn)
     except (ValueError, RecursionError):
         pass
     for line in lines:
         try:
-            item = json.loads(line)
+            item = loads(line)
         except (ValueError, RecursionError):
             item = None
         if isinstance(item, dict):

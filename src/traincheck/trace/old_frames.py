@@ -74,6 +74,65 @@ class _Table:
         return pl.DataFrame(self._columns, schema=schema.schema(self._frame))
 
 
+class _Long:
+    """Rows of values: what a row shares with others (context, path, value) is held once."""
+
+    def __init__(self, frame: str) -> None:
+        self._frame = frame
+        self._seqs: list[int] = []
+        self._context: list[int] = []
+        self._path: list[int] = []
+        self._value: list[int] = []
+        self._contexts: list[dict[str, Any]] = []
+        self._paths: dict[str, int] = {}
+        self._values: dict[int, int] = {}  # by id(): equal small values are the same object
+        self._held: list[Value] = []
+
+    def extend(self, seq: int, context: dict[str, Any], values: Iterable[tuple[str, Value]]) -> int:
+        """Append a row for each (path, value), numbered from ``seq``; returns the next number."""
+        number = len(self._contexts)
+        self._contexts.append(context)
+        for path, value in values:
+            self._seqs.append(seq)
+            self._context.append(number)
+            self._path.append(self._paths.setdefault(path, len(self._paths)))
+            at = self._values.get(id(value))
+            if at is None:
+                at = self._values[id(value)] = len(self._held)
+                self._held.append(value)
+            self._value.append(at)
+            seq += 1
+        return seq
+
+    def frame(self, path: str, **by_path: list[Any]) -> pl.DataFrame:
+        """The frame; ``path`` names the column of paths, ``by_path`` gives further columns for each path."""
+        wanted = schema.schema(self._frame)
+        paths = pl.DataFrame({path: list(self._paths), **by_path}, schema={n: wanted[n] for n in (path, *by_path)})
+        value_columns = [name for name in Value.__dataclass_fields__ if name in wanted]
+        columns = {name: [getattr(value, name) for value in self._held] for name in value_columns}
+        values = pl.DataFrame(columns, schema={name: wanted[name] for name in value_columns})
+        rest = [name for name in wanted if name not in (path, "seq", *by_path, *value_columns)]
+        contexts = pl.DataFrame(
+            {name: [context.get(name) for context in self._contexts] for name in rest},
+            schema={name: wanted[name] for name in rest},
+        )
+        rows = pl.concat(
+            [
+                pl.DataFrame({"seq": self._seqs}, schema={"seq": pl.UInt64}),
+                contexts[pl.Series(self._context, dtype=pl.UInt32)],
+                paths[pl.Series(self._path, dtype=pl.UInt32)],
+                values[pl.Series(self._value, dtype=pl.UInt32)],
+            ],
+            how="horizontal",
+        )
+        return schema.conform(self._frame, rows)
+
+    @property
+    def paths(self) -> list[str]:
+        """All paths seen, in the order of ``by_path``."""
+        return list(self._paths)
+
+
 class ProcessFrames:
     """Frames of one process, filled by ``add``. ``lacks`` are (code, sentence)."""
 
@@ -85,7 +144,9 @@ class ProcessFrames:
         self.lacks: list[tuple[str, str]] = []
         self.has_steps = False
         self._has_stages = False
-        self._tables = {name: _Table(name) for name in schema.FRAMES}
+        self._tables = {name: _Table(name) for name in ("calls", "marks", "variables", "functions")}
+        self._captured = _Long("captures")
+        self._observed = _Long("states")
         self._seq = 0
         self._records = 0
         self._threads: dict[Any, int] = {}
@@ -115,6 +176,9 @@ class ProcessFrames:
     def frames(self) -> dict[str, pl.DataFrame]:
         """The frames, in the order of the contract."""
         frames = {name: table.frame() for name, table in self._tables.items()}
+        names = [parameter_path(path, None) for path in self._captured.paths]
+        frames["captures"] = self._captured.frame("path", name=names)
+        frames["states"] = self._observed.frame("attribute")
         if self._has_stages:  # 0.x leaves the stage out until it is first said
             for name in ("calls", "captures", "states", "marks"):
                 filled = pl.col("stage").fill_null(pl.lit("init", dtype=pl.Categorical()))
@@ -259,18 +323,8 @@ class ProcessFrames:
     def _captures(
         self, context: dict[str, Any], row: int, function: str, moment: str, values: Iterator[tuple[str, Value]]
     ) -> None:
-        captures = self._tables["captures"]
-        for path, value in values:
-            captures.add(
-                **context,
-                seq=self._next(),
-                call=row + 1,
-                function=function,
-                moment=moment,
-                path=path,
-                name=parameter_path(path, None),
-                **vars(value),
-            )
+        context = {**context, "call": row + 1, "function": function, "moment": moment}
+        self._seq = self._captured.extend(self._seq, context, values)
 
     # --- state -------------------------------------------------------------------------------------------------------
 
@@ -302,22 +356,18 @@ class ProcessFrames:
             self._variables.add((variable, variable_type))
             self._tables["variables"].add(process=self.index, rank=self.rank, facts="{}", **about)
         meta = meta_text({**self._rest, **({"mode": mode} if mode is not None else {})})
-        states = self._tables["states"]
-        for attribute, value in attributes(values, contents=True):
-            states.add(
-                **context,
-                **about,
-                seq=self._next(),
-                time_ns=record["time"],
-                observation=self._observation,
-                reason=reason,
-                moment=moment,
-                call=0 if call is None else call + 1,
-                function=None if call is None else self._tables["calls"].get(call, "function"),
-                attribute=attribute,
-                meta=meta,
-                **vars(value),
-            )
+        context = {
+            **context,
+            **about,
+            "time_ns": record["time"],
+            "observation": self._observation,
+            "reason": reason,
+            "moment": moment,
+            "call": 0 if call is None else call + 1,
+            "function": None if call is None else self._tables["calls"].get(call, "function"),
+            "meta": meta,
+        }
+        self._seq = self._observed.extend(self._seq, context, attributes(values, contents=True))
 
     def _call_at(self, thread: int, function: str | None) -> int | None:
         """Row of the innermost open call of a thread (of that function, if given)."""

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from traincheck.trace.values import TYPE_NAMES, canonical, canonical_float, canonical_str
@@ -22,6 +23,7 @@ _LEGACY_TENSOR: Final = re.compile(r"torch\.(\w+\.)*\w*Tensor")
 _TENSOR_TYPES: Final = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _SEQUENCES: Final = frozenset({"tuple", "list", "Size", "torch.Size", "builtins.tuple", "builtins.list"})
 _DTYPE_ATTRIBUTES: Final = frozenset({"dtype", "grad_dtype"})
+_SHAPE_ATTRIBUTES: Final = frozenset({"shape", "_shape"})
 
 _Int = int
 _Float = float
@@ -47,8 +49,27 @@ class Value:
     layout: str | None = None
 
 
+_known: dict[Any, Value] = {}
+
+
 def plain(value: Any, type: str | None = None) -> Value:
-    """A JSON value. ``type`` is the type 0.x gave it; a text of another type than ``str`` stands for itself."""
+    """A JSON value. ``type`` is the type 0.x gave it; a text of another type than ``str`` stands for itself.
+
+    The same value gives the same object (small ones are kept), which makes a row of a large trace cheap.
+    """
+    kind = value.__class__
+    if kind is list or kind is dict:
+        return _plain(value, type)
+    key = (kind, repr(value) if kind is float else value, type)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) > 100_000:
+            _known.clear()
+        found = _known[key] = _plain(value, type)
+    return found
+
+
+def _plain(value: Any, type: str | None) -> Value:
     if value is None:
         return Value("none", "NoneType", value="None")
     if isinstance(value, bool):
@@ -81,23 +102,26 @@ def tensor_summary(value: Any) -> Value:
     return plain(value)
 
 
-def normal(name: str) -> str:
-    """An attribute's name, with the old prefix replaced."""
-    return PREFIX + name[len(OLD_PREFIX) :] if name.startswith(OLD_PREFIX) else name
+@lru_cache(maxsize=10_000)
+def _read(name: str) -> tuple[str, str | None]:
+    """(an attribute's name with the old prefix replaced, the attribute whose identity it holds if it holds one)."""
+    name = PREFIX + name[len(OLD_PREFIX) :] if name.startswith(OLD_PREFIX) else name
+    match = _ID.fullmatch(name)
+    return name, match.group(1) if match else None
 
 
 def attributes(values: dict[str, Any], contents: bool) -> Iterator[tuple[str, Value]]:
     """(name, value) of an attribute map. With ``contents`` tensor-valued attributes hold summaries (variable dumps)."""
-    tensors = {match.group(1) for name in values if (match := _ID.fullmatch(normal(name)))}
-    for name, value in values.items():
-        name = normal(name)
-        if _ID.fullmatch(name):
+    names = [_read(name) for name in values]
+    tensors = {of for _, of in names if of is not None} if contents else ()
+    for (name, of), value in zip(names, values.values(), strict=True):
+        if of is not None:
             yield name, identity(value)
-        elif contents and name in tensors and value is not None:
+        elif name in tensors and value is not None:
             yield name, tensor_summary(value)
         elif name in _DTYPE_ATTRIBUTES and isinstance(value, str):
             yield name, plain(value, "torch.dtype")
-        elif name in ("shape", "_shape") and isinstance(value, list):
+        elif name in _SHAPE_ATTRIBUTES and isinstance(value, list):
             yield name, plain(value, "torch.Size")
         else:
             yield name, plain(value)

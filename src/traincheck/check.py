@@ -16,9 +16,9 @@ import polars as pl
 from traincheck.errors import OWN_FAILURE, VIOLATIONS
 from traincheck.findings import Finding, group_findings
 from traincheck.invariants import Invariant, InvariantSet, load_invariants
-from traincheck.relations.base import Judgement, Numbered, Relation, merge
+from traincheck.relations.base import Judgement, Numbered, Relation, merge, unwatched
 from traincheck.relations.registry import relation_of
-from traincheck.relations.tables import Tables, Window
+from traincheck.relations.tables import Tables, Watch, Window
 from traincheck.trace import Trace, open_trace
 
 SCHEMA: Final = 1
@@ -136,13 +136,13 @@ def check(
     known = _loaded(invariants)
     tables = Tables.of(trace)
     windows = tables.steps() if by_step else [tables.window()]
-    judged, faults = judge([Numbered(n, item) for n, item in enumerate(known)], windows)
+    judged, faults = judge([Numbered(n, item) for n, item in enumerate(known)], windows, tables.watch)
     name = str(trace.path) if trace.path is not None else "run"
     return conclude(name, known, judged, faults, trace=trace)
 
 
 def judge(
-    invariants: Sequence[Numbered], windows: Sequence[Window]
+    invariants: Sequence[Numbered], windows: Sequence[Window], watch: Watch | None = None
 ) -> tuple[Judgement, dict[int, tuple[Verdict, str]]]:
     """Feed windows to the relations; second: invariants that cannot be judged, and why."""
     unable: dict[int, tuple[Verdict, str]] = {}
@@ -152,7 +152,7 @@ def judge(
         if relation is None:
             unable[item.number] = ("not_observable", f"{item.invariant.relation} is not judged by this version")
             continue
-        why = relation.supports(item.invariant)
+        why = relation.supports(item.invariant) or unwatched(relation, item.invariant, watch or Watch())
         if why is not None:
             unable[item.number] = ("not_observable", why)
         else:

@@ -25,7 +25,7 @@ SCHEMA: Final = 1
 UNCONDITIONAL: Final = "Unconditional"
 
 GENERALISED: Final = ("above_zero", "below_zero", "non_positive", "non_negative", "non_zero", "non_none", "anything")
-"""Names that stand for a class of values (0.x schema); as values of a variable parameter and of a ``generalised`` clause."""
+"""Names that stand for a class of values: in variable parameters (0.x schema) and in ``generalised`` clauses."""
 
 
 class InvariantFileError(TraincheckError):
@@ -283,7 +283,7 @@ def _canonical(invariant: Invariant) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class InvariantSet(Sequence[Invariant]):
-    """Invariants in file order. ``places[i]`` is (file, line from 1) of the i-th, empty when they were never in a file."""
+    """Invariants in file order. ``places[i]`` is (file, line from 1) of the i-th; empty when they were in no file."""
 
     invariants: tuple[Invariant, ...]
     places: tuple[tuple[str, int], ...] = ()

@@ -2,8 +2,8 @@
 
 An example is one record (a call, a variable at a call) or several (two variables alive together). Properties of records
 are columns, one row an example; a clause over them is a boolean column; finding a precondition is choosing columns.
-It is deterministic, never turns identities, numbers, times or step numbers into constants, and refuses what a handful of
-examples would show by accident (``CHANCE_BITS``).
+It is deterministic, never turns identities, numbers, times or step numbers into constants, and refuses what a handful
+of examples would show by accident (``CHANCE_BITS``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy.typing as npt
 import polars as pl
 
 from traincheck.invariants import ALWAYS, UNCONDITIONAL, Clause, Conjunction, Group
-from traincheck.relations.values import constants, matches
+from traincheck.relations.values import constants, generalise, matches
 
 Mask = npt.NDArray[np.bool_]
 
 CHANCE_BITS: Final = 6.0
-"""A clause that is not natural must tell examples apart that would agree with it by accident once in 2**6 trials at most."""
+"""A clause that is not natural must agree with the examples as by accident it would once in 2**6 trials at most."""
 
 MOST_CONSTANTS: Final = 4
 """Most values in one constant clause."""
@@ -140,7 +140,7 @@ def _all_different(keys: Sequence[pl.Series]) -> Mask:
 
 
 class Prop(NamedTuple):
-    """A property that may explain why examples differ. Natural ones need no statistics: they say what the example is."""
+    """A property that may explain why examples differ. Natural ones say what the example is, and need no statistics."""
 
     name: str
     natural: bool = False
@@ -191,9 +191,10 @@ def _clause_for(prop: str, column: pl.DataFrame) -> Clause | None:
             values = [_json(row) for row in seen.iter_rows(named=True)]
             dtype = {bool: "bool", type(None): "NoneType"}.get(type(values[0]), "str")
             return Clause(type="constant", prop_name=prop, additional_path="None", prop_dtype=dtype, values=values)
-    if "none" not in kinds:
-        return Clause(type="generalised", prop_name=prop, values=["non_none"])
-    return None
+    if "none" in kinds:
+        return None
+    covering = generalise(column) if prop.startswith("optimizer.") else "non_none"
+    return Clause(type="generalised", prop_name=prop, values=[covering])
 
 
 def _json(row: Mapping[str, Any]) -> Any:

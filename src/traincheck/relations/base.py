@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import polars as pl
 
 from traincheck.invariants import Invariant
-from traincheck.relations.tables import Tables, Window
+from traincheck.relations.tables import Tables, Watch, Window
 
 COUNTS: Final = pl.Schema(
     {
@@ -52,7 +52,7 @@ VIOLATIONS: Final = pl.Schema(
         "other_seq": pl.UInt64(),
     }
 )
-"""One failed application a row. ``seq`` is the event at which it is known; ``before`` and ``after`` are canonical texts."""
+"""One failed application a row. ``seq``: the event at which it is known. ``before``, ``after``: canonical texts."""
 
 MOST_VIOLATIONS: Final = 2000
 """Rows of evidence kept per invariant and window; the counts are complete."""
@@ -90,6 +90,17 @@ def merge(judgements: Iterable[Judgement]) -> Judgement:
     return Judgement(counts, violations)
 
 
+def unwatched(relation: Relation, invariant: Invariant, watch: Watch) -> str | None:
+    """Why the invariant cannot be judged on a run of which only so much was watched, or None."""
+    needs = relation.needs(invariant)
+    missing = sorted(function for function in needs.functions if not watch.watches(function))
+    if missing:
+        return f"{', '.join(missing)} was not watched in this run ({watch.scope} scope)"
+    if needs.states and not watch.state:
+        return "state was not observed in this run"
+    return None
+
+
 def fit(frame: pl.DataFrame, wanted: pl.Schema) -> pl.DataFrame:
     """``frame`` with exactly these columns; missing ones are null."""
     return frame.select(
@@ -116,7 +127,7 @@ class Needs:
     """(function, path or parameter name)"""
     states: frozenset[StateNeed] = frozenset()
     facts: frozenset[str] = frozenset()
-    """Attributes whose value must be known, not watched: ``requires_grad``, ``in_optimizer``."""
+    """Attributes whose value must be known, not watched: ``requires_grad``, ``in_optimizer``, ``optimizer.lr``."""
     stages: bool = False
     consecutive_steps: bool = False
     """Needs two steps in a row, and so says what sampling may skip."""

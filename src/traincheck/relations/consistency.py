@@ -39,6 +39,9 @@ BASELINE: Final = "baseline"
 MIN_PAIRS: Final = 3
 MIN_STEPS: Final = 2
 
+LEARNED_ROLES: Final = ("parameter", "buffer", "optimizer_state")
+"""Whose content may be replicated. That ranks share a seed or a batch in one run is no rule."""
+
 _PLACE: Final = ["step", "reason", "moment", "number"]
 _COLUMNS: Final = {"var_name": "variable", "var_type": "variable_type", "owner": "owner", "role": "role"}
 _FROM: Final = "observation."
@@ -133,7 +136,10 @@ class Consistency:
             states, _ = _numbered(_slim(reference.states), None)
             frames.append(states.with_columns(pl.lit(number).alias("reference")))
         states = pl.concat(frames).filter(
-            pl.col("kind").is_in(["digest", "none"]), pl.col("reason") != BASELINE, pl.col("key").is_not_null()
+            pl.col("role").is_in(LEARNED_ROLES),
+            pl.col("kind").is_in(["digest", "none"]),
+            pl.col("reason") != BASELINE,
+            pl.col("key").is_not_null(),
         )
         result: list[Candidate] = []
         keys = ["variable_type", "role", "attribute"]
@@ -172,10 +178,10 @@ class Consistency:
         first = rows[0]
         meaning = {
             "data": "The replicas have parted: gradients were not averaged over the ranks (the wrapped module was "
-            "bypassed, no_sync, or a parameter outside the wrapper), the ranks started from different weights, or a seed "
-            "differs.",
-            "grad": "Gradients were not averaged over the ranks: the DDP module was bypassed, no_sync() was left on, or "
-            "the parameter is outside the wrapper.",
+            "bypassed, no_sync, or a parameter outside the wrapper), the ranks started from different weights, or a "
+            "seed differs.",
+            "grad": "Gradients were not averaged over the ranks: the DDP module was bypassed, no_sync() was left on, "
+            "or the parameter is outside the wrapper.",
         }.get(attribute, "Something that the ranks shared in the reference runs is no longer shared.")
         return Explanation(
             title=f"{who} {between}",
@@ -391,7 +397,7 @@ class _PairSource:
         return found.sort("_row").select(pl.col("kind").fill_null("missing"), "int", "float", "value", "key")
 
 
-# --- learning ----------------------------------------------------------------------------------------------------------
+# --- learning ----------------------------------------------------------------------------------------------------
 
 
 def _learn(kind: str, role: str, attribute: str, rows: pl.DataFrame, states: pl.DataFrame) -> Candidate | None:
@@ -431,7 +437,7 @@ def _learn(kind: str, role: str, attribute: str, rows: pl.DataFrame, states: pl.
         counterexample = f"{row['variable']}.{attribute} in step {row['step']}, {row['moment']} {short(row['reason'])}"
     else:
         more = [c for conj in answer[GROUP].preconditions for c in conj.clauses if isinstance(c, Clause)]
-    good = pairs.filter(pl.Series(equal))
+    good = pairs.filter(pl.Series(equal & content))
     steps = good.filter(pl.col("step") > 0).select("reference", "step").n_unique()
     if reason is None and (good.height < MIN_PAIRS or steps < MIN_STEPS):
         reason = f"held in {good.height} pairs and {steps} training steps only"

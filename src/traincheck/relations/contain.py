@@ -16,7 +16,7 @@ from traincheck.relations.contain_states import VARIABLE, StateCarry
 from traincheck.relations.names import last, short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.values import say
-from traincheck.relations.wording import condition, names, properties
+from traincheck.relations.wording import condition, constants_of, names, properties
 
 Child = APIParam | VarTypeParam | VarNameParam
 
@@ -61,6 +61,7 @@ class APIContain:
         )
         facts = frozenset(prop.removeprefix("attributes.") for prop in asked if prop.startswith("attributes."))
         stages = "meta_vars.stage" in asked
+        facts |= {prop for prop in asked if prop.startswith("optimizer.")}
         if isinstance(child, APIParam):
             return Needs(functions=frozenset((function, child.api_full_name)), captures=captures, stages=stages)
         state = StateNeed(function, child.var_type, child.attr_name)
@@ -100,7 +101,7 @@ class APIContain:
         when = condition(invariant, PARENT)
         if isinstance(child, APIParam):
             return f"{_api(parent)} always calls {_api(child)}{when}"
-        what = f"{last(child.var_type)}.{_attribute(child.attr_name)}"
+        what = f"{_kind(invariant, child)}.{_attribute(child.attr_name)}"
         if isinstance(child, VarNameParam):
             what = f"{child.var_name}.{_attribute(child.attr_name)}"
         elif _each(invariant):
@@ -110,7 +111,7 @@ class APIContain:
             pre = say(child.pre_value) if child.is_set("pre_value") else "anything"
             post = say(child.post_value) if child.is_set("post_value") else "anything"
             arrow = f": {pre} --> {post}"
-        which = condition(invariant, VARIABLE, "where") if _each(invariant) else ""
+        which = condition(invariant, VARIABLE, "where", without="role") if _each(invariant) else ""
         return f"{_api(parent)} changes {what}{arrow}{which}{when}"
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
@@ -145,6 +146,12 @@ def _each(invariant: Invariant) -> bool:
     return group is not None and bool(group.preconditions)
 
 
+def _kind(invariant: Invariant, child: VarTypeParam | VarNameParam) -> str:
+    """What the variables are: ``Parameter``, or their role where the precondition names it."""
+    roles = constants_of(invariant, VARIABLE, "role") if _each(invariant) else []
+    return " or ".join(str(role).replace("_", " ") for role in roles) or last(child.var_type)
+
+
 def _attribute(name: str) -> str:
     return name.removeprefix("_TRAINCHECK_").removeprefix("_ML_DAIKON_")
 
@@ -159,8 +166,8 @@ def _explain_call(parent: APIParam, child: APIParam, rows: Sequence[Row], expect
         title=f"{p}() did not call {c}()",
         expected=expected,
         observed=f"{_times(len(rows))} {p}() ended without a call of {c}() that returned",
-        meaning=f"{p}() took another path than in the reference runs: another configuration, a missing part, or an error "
-        "that was swallowed.",
+        meaning=f"{p}() took another path than in the reference runs: another configuration, a missing part, or an "
+        "error that was swallowed.",
         kind=f"call {parent.api_full_name}",
         apis=(parent.api_full_name, child.api_full_name),
         specificity=10,
@@ -210,7 +217,8 @@ def _case(row: Row, child: VarTypeParam | VarNameParam) -> Literal["early", "sam
     if child.is_set("pre_value") and child.pre_value is None and before != "None":
         return "early"
     if before == after:
-        return "left" if child.is_set("post_value") and child.post_value is None else "same"
+        clears = child.is_set("post_value") and child.post_value is None
+        return "left" if clears and before != "None" else "same"
     return "other"
 
 
@@ -227,8 +235,8 @@ def _meaning(function: str, attribute: str, case: str) -> str:
         )
     if attribute == "grad" and case == "same":
         return (
-            "The loss does not reach these parameters: they are frozen (requires_grad=False), detached, unused in forward, "
-            "or the model that is trained is another one."
+            "The loss does not reach these parameters: they are frozen (requires_grad=False), detached, unused in "
+            "forward, or the model that is trained is another one."
         )
     if attribute == "data" and case == "same":
         return (

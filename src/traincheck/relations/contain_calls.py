@@ -217,7 +217,7 @@ def _violations(rule: Rule, table: pl.DataFrame, parents: Ints, rows: Ints) -> p
     return fit(frame, VIOLATIONS)
 
 
-# --- learning ----------------------------------------------------------------------------------------------------------
+# --- learning ----------------------------------------------------------------------------------------------------
 
 
 def hypothesize(references: Sequence[Tables]) -> list[Candidate]:
@@ -227,10 +227,21 @@ def hypothesize(references: Sequence[Tables]) -> list[Candidate]:
     if pairs.is_empty():
         return []
     totals = _totals(tables)
+    # Only references that watched the child can say that a call did not contain it.
+    children = pairs["child"].unique().sort().to_list()
+    watched = pl.DataFrame(
+        [(n, child) for n, reference in enumerate(references) for child in children if reference.watch.watches(child)],
+        schema={"reference": pl.Int32, "child": pl.String},
+        orient="row",
+    )
+    held = pairs.group_by("parent", "child").agg(pl.len().alias("held"))
     counted = (
-        pairs.group_by("parent", "child")
-        .agg(pl.len().alias("held"))
-        .join(totals, on="parent")
+        held.select("parent", "child")
+        .join(watched, on="child")
+        .join(totals, on=["parent", "reference"])
+        .group_by("parent", "child")
+        .agg(pl.col("calls", "steps", "ranks").sum(), pl.col("reference").n_unique().alias("references"))
+        .join(held, on=["parent", "child"])
         .filter(pl.col("held") >= MIN_CALLS)
         .sort("parent", "child")
     )
@@ -280,19 +291,17 @@ def _pairs(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _totals(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """parent -> its returned calls, and over how many training steps, ranks and references they are spread."""
+    """parent, reference -> its returned calls there, and over how many training steps and processes they are spread."""
     every = pl.concat(
         [
             table.select("signature", "process", "step").with_columns(pl.lit(n).alias("reference"))
             for n, table in enumerate(tables)
         ]
     ).drop_nulls("signature")
-    steps = pl.struct("reference", "step").filter(pl.col("step") > 0).n_unique()
-    return every.group_by(pl.col("signature").alias("parent")).agg(
+    return every.group_by(pl.col("signature").alias("parent"), "reference").agg(
         pl.len().alias("calls"),
-        steps.alias("steps"),
-        pl.struct("reference", "process").n_unique().alias("ranks"),
-        pl.col("reference").n_unique().alias("references"),
+        pl.col("step").filter(pl.col("step") > 0).n_unique().alias("steps"),
+        pl.col("process").n_unique().alias("ranks"),
     )
 
 
@@ -320,6 +329,8 @@ def _conditional(
             maintain_order="left",
         )
         positive = keyed["in"].fill_null(False).to_numpy()
+        able = [n for n, reference in enumerate(references) if reference.watch.watches(row["child"])]
+        positive |= ~calls["reference"].is_in(able).to_numpy()  # says nothing against it
         answer = deduce(positive, propose(PARENT, records, positive, props), [PARENT], units)
         if isinstance(answer, Unexplained):
             bad = calls.row(answer.example, named=True)

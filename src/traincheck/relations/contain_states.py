@@ -80,13 +80,13 @@ def rules(invariants: Sequence[Numbered]) -> list[Rule]:
     return result
 
 
-def facts(group: Group | None) -> set[str]:
-    """Attributes that a precondition on variables asks for."""
+def asked(group: Group | None, prefix: str = "attributes.") -> set[str]:
+    """What of these properties a precondition asks for, without the prefix."""
     found = set()
     for conj in group.preconditions if group else ():
         for clause in conj.clauses:
-            if isinstance(clause, Clause) and clause.prop_name.startswith("attributes."):
-                found.add(clause.prop_name.removeprefix("attributes."))
+            if isinstance(clause, Clause) and clause.prop_name.startswith(prefix):
+                found.add(clause.prop_name.removeprefix(prefix))
     return found
 
 
@@ -96,12 +96,12 @@ def evaluate(
     """Judge each observed call of a watched parent when the observation after it has come."""
     functions = sorted({rule.parent.partition("\0")[0] for rule in todo})
     types = sorted({rule.child.var_type for rule in todo})
-    attributes = sorted({rule.child.attr_name for rule in todo}.union(*(facts(rule.variables) for rule in todo)))
-    states = slim_states(
-        all_states.filter(
-            pl.col("variable_type").cast(pl.String).is_in(types), pl.col("attribute").cast(pl.String).is_in(attributes)
-        )
-    )
+    attributes = sorted({rule.child.attr_name for rule in todo}.union(*(asked(rule.variables) for rule in todo)))
+    attribute = pl.col("attribute").cast(pl.String)
+    options = sorted({option for rule in todo for option in asked(rule.group, "optimizer.")})
+    watched = pl.col("variable_type").cast(pl.String).is_in(types) & attribute.is_in(attributes)
+    group = (pl.col("role").cast(pl.String) == "optimizer_group") & attribute.is_in(options)
+    states = slim_states(all_states.filter(watched | group))
     history = states if carry is None else pl.concat([carry.history, states])
     rows = np.flatnonzero(tree.calls["function"].is_in(functions).to_numpy())
     calls = tree.calls[rows].with_columns(
@@ -130,7 +130,7 @@ def evaluate(
                 parts.append(_called(rule.number, called))
             if not examples.height:
                 continue
-            call_records = Records(examples.height, [CallSource(examples, captures)])
+            call_records = Records(examples.height, [CallAndOptimizerSource(examples, captures, history)])
             applied = holds(rule.group, call_records)
             applied &= holds(rule.variables, Records(examples.height, [VariableSource(examples, history)]))
             held = examples.select(_matches(rule.child).alias("held"))["held"].to_numpy()
@@ -221,8 +221,52 @@ def last_before(history: pl.DataFrame, examples: pl.DataFrame, by: list[str]) ->
     )
 
 
+class OptimizerSource:
+    """``optimizer.<option>`` at the start of a call: the largest value in any optimizer group of the process."""
+
+    def __init__(self, examples: pl.DataFrame, history: pl.DataFrame) -> None:
+        self._examples = examples
+        self._history = history
+
+    def __call__(self, prop: str) -> pl.DataFrame | None:
+        """Column of a property, None when it is not an option, or was observed of no group."""
+        if not prop.startswith("optimizer."):
+            return None
+        option = prop.removeprefix("optimizer.")
+        mine = self._history.filter(pl.col("role") == "optimizer_group", pl.col("attribute") == option)
+        numbers: list[pl.Series] = []
+        for _, group in mine.group_by(["owner", "variable"], maintain_order=True):
+            found = last_before(group, self._examples.select("process", "span", "at"), ["process", "span"])
+            number = pl.coalesce("old_float", pl.col("old_int").cast(pl.Float64)).alias(str(len(numbers)))
+            numbers.append(found.select(number).to_series())
+        if not numbers:
+            return None
+        largest = pl.DataFrame(numbers).select(pl.max_horizontal(pl.all()).alias("float"))
+        kind = pl.when(pl.col("float").is_null()).then(pl.lit("missing")).otherwise(pl.lit("float"))
+        text = pl.col("float").cast(pl.String)
+        return largest.select(
+            kind.alias("kind"),
+            pl.lit(None, dtype=pl.Int64).alias("int"),
+            "float",
+            text.alias("value"),
+            text.alias("key"),
+        )
+
+
+class CallAndOptimizerSource:
+    """Properties of calls, and of the optimizers when they began."""
+
+    def __init__(self, examples: pl.DataFrame, captures: pl.DataFrame, history: pl.DataFrame) -> None:
+        self._call = CallSource(examples, captures)
+        self._optimizer = OptimizerSource(examples, history)
+
+    def __call__(self, prop: str) -> pl.DataFrame | None:
+        """Column of a property, None when it is neither."""
+        return self._optimizer(prop) if prop.startswith("optimizer.") else self._call(prop)
+
+
 class VariableSource:
-    """Properties of variables at the start of a call: name, type, role, owner, and ``attributes.<a>`` as last observed."""
+    """Properties of variables at the start of a call: name, type, role, owner, ``attributes.<a>`` as last observed."""
 
     def __init__(self, examples: pl.DataFrame, history: pl.DataFrame) -> None:
         self._examples = examples
@@ -330,7 +374,7 @@ def _carry(history: pl.DataFrame, calls: pl.DataFrame, states: pl.DataFrame) -> 
     return StateCarry(kept.drop("_floor"), pending)
 
 
-# --- learning ----------------------------------------------------------------------------------------------------------
+# --- learning ----------------------------------------------------------------------------------------------------
 
 
 def hypothesize(references: Sequence[Tables], apart: int = 1 << 20) -> list[Candidate]:
@@ -381,17 +425,24 @@ def _learn(subject: _Subject, examples: pl.DataFrame, history: pl.DataFrame, cap
     )
     positive = examples.select(_matches(child).alias("m"))["m"].to_numpy()
     mine = captures.filter(pl.col("function") == subject.function)
-    call_props = [Prop("meta_vars.stage", natural=True), *map(Prop, capture_props(mine, subject.function))]
+    call_props = [
+        Prop("meta_vars.stage", True),
+        Prop("optimizer.lr", True),
+        *map(Prop, capture_props(mine, subject.function)),
+    ]
 
     variable_records = Records(examples.height, [VariableSource(examples, history)])
     own = f"attributes.{subject.attribute}"
     attributes = [own, "attributes.grad", "attributes.requires_grad", "attributes.in_optimizer"]
     variable_props = [Prop(name, natural=True) for name in dict.fromkeys(attributes)]
-    features = propose(PARENT, Records(examples.height, [CallSource(examples, mine)]), positive, call_props)
+    features = propose(
+        PARENT, Records(examples.height, [CallAndOptimizerSource(examples, mine, history)]), positive, call_props
+    )
     variable_features = propose(VARIABLE, variable_records, positive, variable_props)
     others = history.filter(pl.col("variable_type") == subject.variable_type)["role"].unique().to_list()
     units = (examples["process"].cast(pl.Int64) * (1 << 40) + examples["call"].cast(pl.Int64)).to_numpy()
-    answer = deduce(positive, [*features, *variable_features], [PARENT, VARIABLE], units)
+    # What the variable itself was says more than the stage: of two that explain as much, the earlier one is taken.
+    answer = deduce(positive, [*variable_features, *features], [PARENT, VARIABLE], units)
     if not isinstance(answer, Unexplained):
         if len(others) > 1:  # the type alone does not say which variables are meant
             answer[VARIABLE] = _and_role(answer[VARIABLE], subject.role)
@@ -406,7 +457,7 @@ def _learn(subject: _Subject, examples: pl.DataFrame, history: pl.DataFrame, cap
     some = calls["positive"].to_numpy()
     if len(others) > 1:
         return [rejected]
-    source = Records(calls.height, [CallSource(calls, mine)])
+    source = Records(calls.height, [CallAndOptimizerSource(calls, mine, history)])
     weaker = deduce(some, propose(PARENT, source, some, call_props), [PARENT], np.arange(calls.height))
     if isinstance(weaker, Unexplained):
         return [rejected]

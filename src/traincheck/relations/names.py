@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 _PRIVATE_BUT_OPEN: Final = frozenset(
-    ("_tensor", "_C", "_VariableFunctionsClass", "_ops", "_functions", "_functional_collectives")
+    ("_tensor", "_C", "_nn", "_VariableFunctionsClass", "_ops", "_functions", "_functional_collectives")
 )
 """Private modules and classes of torch in which public functions live."""
 
@@ -30,13 +30,23 @@ _NOT_TRAINING: Final = (
 )
 """Beginnings of names of functions that are not training: nothing is learned about them."""
 
+_SPOKEN: Final = (
+    ("torch._VariableFunctionsClass.", "torch."),
+    ("torch._C.TensorBase.", "Tensor."),
+    ("torch._C._nn.", "functional."),
+)
+"""Where torch's own home of a function is not the name people call it by."""
+
 _DUNDER: Final = re.compile(r"__\w+__")
-_ASKS: Final = re.compile(r"(^|\.)(is|has|get|can|should)_\w+$")
+_ASKS: Final = re.compile(r"(^|\.)(is|has|get|can|should|current)_\w+$")
 
 
 @lru_cache(maxsize=65536)
 def short(name: str) -> str:
     """From the first capitalised part on, else the last two parts: ``Optimizer.step``, ``functional.dropout``."""
+    for full, spoken in _SPOKEN:
+        if name.startswith(full):
+            return spoken + name[len(full) :]
     parts = name.split(".")
     for position, part in enumerate(parts):
         if part[:1].isupper():

@@ -30,6 +30,39 @@ class TraceLike(Protocol):
     def marks(self) -> pl.DataFrame: ...  # noqa: D102
     @property
     def processes(self) -> Sequence[Any]: ...  # noqa: D102
+    @property
+    def functions(self) -> pl.DataFrame: ...  # noqa: D102
+    @property
+    def manifest(self) -> Any: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What of the program was watched: that a function was not called can only be said of one that was."""
+
+    scope: str | None = None
+    packages: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+    state: bool = True
+
+    @classmethod
+    def of(cls, trace: TraceLike) -> Watch:
+        """From the plan in the manifest. Without one (imported or built traces) everything counts as watched."""
+        plan = trace.manifest.plan if trace.manifest is not None else None
+        if not plan or "scope" not in plan:
+            return cls()
+        return cls(
+            str(plan["scope"]),
+            frozenset(plan.get("packages", ())),
+            frozenset(trace.functions["function"].cast(pl.String).to_list()),
+            bool(plan.get("state", True)),
+        )
+
+    def watches(self, function: str) -> bool:
+        """Whether calls of the function would have been recorded. In full scope also that of modules never imported."""
+        if self.scope is None or function in self.functions:
+            return True
+        return self.scope == "full" and function.partition(".")[0] in self.packages
 
 
 @dataclass(frozen=True)
@@ -66,6 +99,7 @@ class Tables:
     states: pl.DataFrame
     marks: pl.DataFrame
     name: str = "run"
+    watch: Watch = Watch()
 
     @classmethod
     def of(cls, trace: TraceLike, name: str = "run") -> Tables:
@@ -81,7 +115,7 @@ class Tables:
         ).drop("end_span", "end_span_off", "span_off")
         states = _spans(_before(trace.states, horizon, "seq"), gaps, "seq").filter(~pl.col("span_off")).drop("span_off")
         states = states.with_columns(pl.col("seq").min().over("process", "observation").alias("look"))
-        return cls(calls, _before(trace.captures, horizon, "seq"), states, marks, name)
+        return cls(calls, _before(trace.captures, horizon, "seq"), states, marks, name, Watch.of(trace))
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -126,6 +160,7 @@ class Tables:
             self.states.filter(mine),
             self.marks.filter(mine),
             self.name,
+            self.watch,
         )
 
     def _between(self, low: Mapping[int, int], high: Mapping[int, int]) -> Window:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from traincheck.invariants import UNCONDITIONAL, Clause, Group, Invariant
 from traincheck.relations.values import say
@@ -29,21 +29,37 @@ def properties(invariant: Invariant) -> set[str]:
     }
 
 
-def condition(invariant: Invariant, group: str, word: str = "when") -> str:
-    """`` when stage is training`` for a group of the precondition; empty when unconditional."""
+def condition(invariant: Invariant, group: str, word: str = "when", without: str = "") -> str:
+    """`` when stage is training`` for a group of the precondition; empty when unconditional.
+
+    ``without`` is a property that is told elsewhere.
+    """
     found = invariant.precondition.get(group)
     if found is None or found.unconditional:
         return ""
-    return f" {word} {_group(found)}"
+    text = _group(found, without)
+    return f" {word} {text}" if text else ""
 
 
-def _group(group: Group) -> str:
+def constants_of(invariant: Invariant, group: str, prop: str) -> list[Any]:
+    """Values that a group with one conjunction demands of a property."""
+    found = invariant.precondition.get(group)
+    if found is None or found.inverted or len(found.preconditions) != 1:
+        return []
+    for clause in found.preconditions[0].clauses:
+        if isinstance(clause, Clause) and clause.type == "constant" and clause.prop_name == prop:
+            return list(clause.values or [])
+    return []
+
+
+def _group(group: Group, without: str = "") -> str:
     parts = []
     for conj in group.preconditions:
         if conj.clauses == UNCONDITIONAL:
             parts.append("always")
             continue
-        parts.append(" and ".join(_clause(clause) for clause in conj.clauses if isinstance(clause, Clause)))
+        clauses = [clause for clause in conj.clauses if isinstance(clause, Clause) and clause.prop_name != without]
+        parts.append(" and ".join(map(_clause, clauses)))
     text = ", or ".join(parts) if parts else "never"
     return f"not ({text})" if group.inverted else text
 

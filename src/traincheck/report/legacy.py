@@ -1,8 +1,8 @@
 """The result files of TrainCheck 0.x, for people's scripts.
 
-``failed.log``, ``passed.log``, ``not_triggered.log``, ``violations_summary.json``: same names and shapes: the ``.log`` files are JSON objects with an indent of four, one after the other. ``passed`` means
-applied and held; what could not be judged is in none of them (0.x had no such thing). ``occurrences`` is the number of
-failed applications.
+``failed.log``, ``passed.log``, ``not_triggered.log``, ``violations_summary.json``, with the same shapes: the ``.log``
+files are JSON objects with an indent of four, one after the other. ``passed`` means applied and held; what could not be
+judged is in none of them (0.x had no such thing). ``occurrences`` is the number of failed applications.
 """
 
 from __future__ import annotations

@@ -11,7 +11,14 @@ setup(
             "traincheck.collect._probe",
             sources=[f"{COLLECT}_probe{part}.c" for part in PARTS],
             depends=[f"{COLLECT}_probe.h"],
-            extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
+            extra_compile_args=[
+                "-O2",
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-fvisibility=hidden",
+            ],
         )
     ]
 )

@@ -129,7 +129,7 @@ class Symbols:
 
     def value(self, capture: tuple[int, int, int, int]) -> Any:
         """What a capture says, in Python's words."""
-        _, kind, low, high = capture
+        _, kind, low, _ = capture
         if kind == Value.NONE:
             return None
         if kind == Value.BOOL:

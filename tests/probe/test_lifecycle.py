@@ -32,7 +32,7 @@ def run(program: str, directory: Path, *, code: int = 0, **options: Any) -> str:
 
 @pytest.mark.parametrize("how", ["os.fork", "os.forkpty", "raw"])
 def test_fork_while_recording(tmp_path: Path, how: str) -> None:
-    """The parent's trace is the parent's alone; the child records nothing until it opens its own, then all of its own."""
+    """The parent's trace is the parent's alone; the child records nothing until it opens its own, then all of it."""
     (tmp_path / "parent").mkdir()
     (tmp_path / "child").mkdir()
     program = """
@@ -82,7 +82,10 @@ def test_fork_while_recording(tmp_path: Path, how: str) -> None:
     if how != "raw":
         child = decode.calls(tmp_path / "child")
         assert [(c.function, c.parent, c.outcome) for c in child] == [(2, 0, 0)] * 500
-        assert decode.header(decode.segments(tmp_path / "child")[0]).pid != decode.header(decode.segments(tmp_path / "parent")[0]).pid
+        assert (
+            decode.header(decode.segments(tmp_path / "child")[0]).pid
+            != decode.header(decode.segments(tmp_path / "parent")[0]).pid
+        )
 
 
 def test_multiprocessing_fork_and_subprocess(tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ def test_fork_in_a_thread_while_others_record(tmp_path: Path) -> None:
 
 
 def test_shutdown_with_the_recorder_open(tmp_path: Path) -> None:
-    """atexit functions, __del__, a daemon thread calling probes, module teardown: nothing crashes, nothing is printed."""
+    """atexit functions, __del__, daemon threads calling probes, module teardown: nothing crashes or is printed."""
     program = """
         import weakref
         import torch
@@ -188,7 +191,7 @@ def test_exits_inside_a_probed_call(tmp_path: Path) -> None:
 
 
 def test_signals_reach_the_program(tmp_path: Path) -> None:
-    """Ctrl-C while probed code runs, again and again: always the program's own KeyboardInterrupt, parents stay right."""
+    """Ctrl-C while probed code runs, again and again: always the program's KeyboardInterrupt; parents stay right."""
     program = """
         probe = _probe.Probe(sorted, 1, capture_all=True, enter=lambda *a: sum(range(50)), exit=lambda *a: None)
         caught = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import struct
 import subprocess
 import sys
@@ -244,7 +243,9 @@ def test_a_full_disk_drops_counts_and_recovers(tmp_path: Path) -> None:
     assert len(list(decode.records(tmp_path))) == int(written)
     (gap,) = [m for m in decode.marks(tmp_path) if m.detail == Mark.GAP]
     assert 0 < gap.b <= int(lost)
-    assert sum(1 for c in calls if c.end is None) <= 2  # the one in flight when the space ran out; never an invented END
+    assert (
+        sum(1 for c in calls if c.end is None) <= 2
+    )  # the one in flight when the space ran out; never an invented END
     assert len([c for c in calls if c.begin > gap.a and c.outcome == 0]) >= 99
 
 
@@ -270,7 +271,11 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
 
 def test_no_descriptor_is_kept(recording: Recording) -> None:
     """A daemon closes all descriptors; what opens next must not be written or cut by us."""
-    open_files = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+    open_files = {
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{fd}")
+    }
     assert not [name for name in open_files if name.endswith(".tcev")]
 
 

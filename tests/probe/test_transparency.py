@@ -118,7 +118,7 @@ def test_equal_and_hashed_as_the_function(wrap: Any) -> None:
     assert example == p
     assert p == q
     assert q == p
-    assert not p != example
+    assert not (p != example)  # noqa: SIM202
     assert p != other
     assert p != 3
     assert p is not example
@@ -166,7 +166,7 @@ def test_a_bound_access_goes_through_the_probe(recording: Recording) -> None:
     probe.__call__(thing, 5)
     functools.partial(thing.method, 6)()
     operator.methodcaller("method", 7)(thing)
-    getattr(thing, "method")(*(8,), **{})  # noqa: B009
+    getattr(thing, "method")(*(8,), **{})  # noqa: B009, PIE804
     assert len(recording.calls()) == 8
 
 
@@ -264,7 +264,9 @@ def test_copies_are_itself(wrap: Any) -> None:
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """An importable module of the program's own."""
-    (tmp_path / "users_own.py").write_text("def f(a):\n    return a * 2\nclass C:\n    def m(self):\n        return 5\n")
+    (tmp_path / "users_own.py").write_text(
+        "def f(a):\n    return a * 2\nclass C:\n    def m(self):\n        return 5\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     yield __import__("users_own")
     sys.modules.pop("users_own")
@@ -331,7 +333,7 @@ def test_hooks_in_a_cycle_are_collected() -> None:
     def f() -> None: ...
 
     def enter(*args: Any) -> Any:
-        return p
+        return p  # noqa: F821
 
     p = _probe.Probe(f, 1, enter=enter)
     gone = weakref.ref(p)

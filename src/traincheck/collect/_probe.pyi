@@ -1,7 +1,7 @@
 """The compiled core: probes and the segment writer. See docs/trace-format.md for what it writes.
 
 One recorder a process. All functions need the GIL; a probe never raises on its own account: a fault of ours is counted
-(``faults()``), the call goes through.
+(``faults()``), the call goes through. Importing it in a sub-interpreter raises ImportError.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,15 +11,18 @@ ABI: int
 
 # --- recorder ---------------------------------------------------------------------------------------------------------
 
-def open(
-    directory: str, segment_bytes: int, miss: Callable[[int, Any], int], clock: int = -1
-) -> None:
-    """Start recording into ``directory/events-00000.tcev``. Raises OSError (nothing started) if it can't be reserved, RuntimeError if open.
+def open(directory: str, segment_bytes: int, miss: Callable[[int, Any], int], clock: int = -1) -> None:
+    """Start recording into ``directory/events-00000.tcev``.
 
-    ``miss(kind, obj)`` is called (muted) the first time a thing must get a number; it writes the symbol and returns its id.
-    kind: "value" 4 (str, big int, dtype, device, torch.Size, layout, enum, type name as str…), "tensor" 11 (called with the tensor itself:
-    the C side has made the cache key), "location" 9 (called with (filename, line, function name)), "thread" 100 (called with ident),
-    "capture" 101 (called with (function id, moment, path)), "exception" 8 (called with the type), "type" 10 (called with a type).
+    Raises OSError (nothing started) if the segment can't be reserved or is there already, RuntimeError if a recorder is
+    open, ValueError for a segment below 4096 bytes or an unknown clock.
+
+    ``miss(kind, obj)`` is called (muted) the first time a thing must get a number; it writes the symbol and returns its
+    id. What it raises is counted as a fault, the id is 0 then and is asked for again the next time. Kinds: "value" 4
+    (str, big int, tuple of plain values, dtype, device, torch.Size, layout, memory format, enum member), "tensor" 11
+    (called with the tensor itself, ``__torch_function__`` switched off: the C side has made the cache key), "location"
+    9 (called with (filename, line, function name)), "thread" 100 (called with its ident), "capture" 101 (called with
+    (function id, moment 0 in / 1 out, path)), "exception" 8 (called with the type), "type" 10 (called with a type).
     ``clock``: -1 choose (TSC when invariant, else CLOCK_MONOTONIC), else events.Clock.
     """
 
@@ -27,11 +30,15 @@ def close() -> None:
     """Cut the segment to its used length, unmap. Recording is off afterwards; probes pass through. Idempotent."""
 
 def abandon() -> None:
-    """In a forked child: unmap the parent's segment without touching the file, forget caches, thread and call state."""
+    """In a forked child: unmap the parent's segment without touching the file, forget caches, thread and call state.
+
+    The C side does the same on its own right after any ``fork()``, except for what needs the GIL; nothing of the child
+    can reach the parent's trace, also when nobody calls this.
+    """
 
 def recording() -> bool: ...
 def pause() -> None:
-    """Stop appending call/capture records (sampling); observe/state/mark still append. Probes' hooks still run.
+    """Stop appending call and capture records (sampling); observe, state and mark still append. Hooks still run.
 
     A call recorded before still gets its out-captures and its END, so that no call looks open that is not.
     """
@@ -41,33 +48,38 @@ def records() -> int:
     """Records appended since open."""
 
 def dropped() -> int:
-    """Records lost since open (no space: rotation failed). Recording goes on as soon as a later reservation succeeds, with a gap mark; retried each 1 s."""
+    """Records lost since open, because no segment could be reserved.
+
+    Recording goes on as soon as a later reservation succeeds, with a gap mark; it is retried at most once a second.
+    """
 
 def last_error() -> str | None:
     """Why records were dropped (strerror of the reservation), None if none were."""
 
 def faults() -> list[tuple[str, str, int]]:
-    """(where, message of the first, count) for each fault of ours: a hook that raised, a capture that could not be read for an unforeseen reason."""
+    """(where, message of the first, count) of each fault of ours since open: a hook that raised, a failing ``miss``."""
 
 def location() -> tuple[str, int, str] | None:
-    """Innermost user frame of this thread (see set_library_prefixes)."""
+    """Innermost user frame of this thread as (file, line, function name); see set_library_prefixes."""
 
 def set_library_prefixes(prefixes: Sequence[str]) -> None:
-    """Path prefixes of code that is not the user's (site-packages, the standard library, traincheck itself, '<frozen')."""
+    """Path prefixes of code that is not the user's (site-packages, standard library, traincheck itself, '<frozen')."""
 
-def mark(kind: int, symbol: int, a: int, b: int) -> None: ...
+def mark(kind: int, symbol: int, a: int, b: int) -> None:
+    """Append MARK; a step's begin is followed by a clock mark. a and b: any int, by its low 64 bits."""
+
 def observe(moment: int, reason: int, call: int) -> int:
-    """Append OBSERVE, return the observation number."""
+    """Append OBSERVE, return the observation number; 0 when not recording."""
 
 def state(observation: int, variable: int, attribute: int, kind: int, low: int, high: int) -> None: ...
 def states(observation: int, rows: Sequence[tuple[int, int, int, int, int]]) -> None:
-    """Append many STATE records: (variable, attribute, kind, low, high). low/high are unsigned 64-bit; negative ints are taken as two's complement."""
+    """Append many STATE records: (variable, attribute, kind, low, high). low and high: any int, by its low 64 bits."""
 
 def encode(value: object) -> tuple[int, int, int]:
     """(kind, low, high) of any value, as a capture would write it."""
 
 def symbol(value: object) -> int:
-    """Id of the interned value (str, tuple, …)."""
+    """Id of a value (str of any length, tuple, …), interned where a capture would intern it. 0 when not recording."""
 
 def current_call() -> int:
     """Number of this thread's innermost open recorded call, 0 if none."""
@@ -75,37 +87,47 @@ def current_call() -> int:
 def view(address: int, nbytes: int) -> memoryview:
     """Read-only memory at an address. The caller keeps the owner alive."""
 
-# --- muting: nothing is recorded on this thread while muted > 0; hooks and miss callbacks always run muted -------------
+# --- muting: nothing is recorded on this thread while muted > 0; hooks and miss callbacks always run muted ------------
 
 def mute() -> None: ...
-def unmute() -> None: ...
+def unmute() -> None:
+    """Raises RuntimeError when this thread is not muted."""
+
 def muted() -> int: ...
 
 class Mute:
-    """Mute(function): a callable like Probe that runs ``function`` muted and records nothing. Same transparency as Probe."""
+    """Mute(function): a callable like Probe that runs ``function`` muted. Same transparency as Probe."""
 
     def __init__(self, function: Any) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __getattr__(self, name: str) -> Any: ...
 
 class Probe:
-    """Stands where ``function`` stood. Transparent: ``__class__``, attributes (read, set, delete), ``__wrapped__``, hash, equality, repr,
-    pickle, copy and descriptor behaviour are the function's own; only ``type(probe)`` differs.
+    """Stands where ``function`` stood.
 
-    captures: sequence of (capture id, moment 0 in / 1 out, path steps), where path steps is a tuple starting with
-      ("arg", index, name or None): positional at index, else keyword of that name | ("kw", name) | ("self",) = first positional | ("ret",),
-      followed by any of ("attr", name) | ("item", int or str).  A missing one is recorded as MISSING, an attribute that raises as ERROR.
-    capture_all: record every argument and the result (1.: tensors as TENSOR, scalars and short strings (<= 200) by value, enums/dtypes/devices/sizes as
-      symbols, list/tuple/dict one level deep and at most 8 elements each, everything else as OBJECT), with capture ids from ``miss(101, …)``.
-    location: with BEGIN also write a CAPTURE of path "@location" (the innermost user frame): 0 never, 1 only when the parent is 0, 2 always.
-      Elements are named ``args[0][1]``, ``kwargs.batch["labels"]``, ``ret[0]``; a tuple of plain values is one symbol.
-    Order of records: BEGIN, in-captures, (calls inside), out-captures, END: after END nothing more comes of a call.
-    outermost: 0 record every call; 1 record only when no call recorded *or passed* by a probe with the same ``group`` is open on this thread
-      (probes with ``outermost`` 0 neither look at groups nor open them).
+    Transparent: ``__class__``, attributes (read, set, delete), ``__wrapped__``, hash, equality, repr, pickle, copy and
+    descriptor behaviour are the function's own; only ``type(probe)`` differs (one of three types, by how it binds).
+
+    captures: sequence of (capture id, moment 0 in / 1 out, path steps), where path steps is a tuple that starts with
+      ("arg", index, name or None): positional at index, else keyword of that name | ("kw", name) | ("self",) = first
+      positional | ("ret",), followed by any of ("attr", name) | ("item", int or str). A missing one is recorded as
+      MISSING (the result of a call that raised, too), an attribute that raises as ERROR. Tensors are never indexed.
+    capture_all: record every argument (64 positional, 64 keywords at most) and the result, with capture ids from
+      ``miss(101, …)``. Tensors as TENSOR; None, numbers and short strings (<= 200) by value; enums, dtypes, devices,
+      sizes, types, short tuples of plain values as symbols; list, tuple and dict as OBJECT and then one level deep, at
+      most 8 elements each, as ``args[0][1]``, ``kwargs.batch["labels"]``, ``ret[0]``; everything else as OBJECT.
+    location: with BEGIN also write a CAPTURE of path "@location" (the innermost user frame): 0 never, 1 only when the
+      parent is 0, 2 always.
+    outermost: 0 record every call; 1 record only when no call of an ``outermost`` probe with the same ``group`` is open
+      on this thread, recorded or not (probes with ``outermost`` 0 neither look at groups nor open them).
     group: small int (0..15) for ``outermost``.
-    enter(probe, args, kwargs, call): called muted after BEGIN and in-captures; args a tuple, kwargs a dict or None. Its return value is the token.
-    exit(probe, token, args, kwargs, result, error, call): called muted after END; result is NULL->None if raised; error the exception or None.
-      Hooks see call = 0 when nothing is recorded (paused, muted does not run hooks at all, nested outermost does not run hooks).
-      ``exit`` runs whenever ``enter`` ran, with call = 0 if the recorder was closed in between.
+    enter(probe, args, kwargs, call): called muted after BEGIN and in-captures; args a tuple, kwargs a dict or None. Its
+      return value is the token.
+    exit(probe, token, args, kwargs, result, error, call): called muted after END; result is None if it raised; error
+      the exception or None. Runs whenever enter ran, with call = 0 if the recorder was closed in between.
+      Hooks see call = 0 when nothing is recorded; muted and nested outermost calls do not run them at all.
+
+    Order of a call's records: BEGIN, in-captures, (calls inside), out-captures, END; after END nothing comes of it.
     """
 
     enabled: bool  # False: pass through, no record, no hooks
@@ -125,6 +147,15 @@ class Probe:
         exit: Callable[..., Any] | None = None,
     ) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __getattr__(self, name: str) -> Any: ...
 
 def is_probe(obj: object) -> bool:
     """True for Probe and Mute by real type (``isinstance`` sees the wrapped function's class)."""
+
+def replace(owner: type, name: str, value: object) -> Any:
+    """Put ``value`` in the namespace of a type that refuses ``setattr`` (a static type of an extension module).
+
+    Returns what stood there; raises AttributeError if nothing did. For ``type(torch._C._VariableFunctions)``: from it
+    torch takes the ``func`` it hands to ``__torch_function__``, so ``func is torch.add`` stays true only if
+    ``staticmethod(probe)`` stands there too.
+    """

@@ -238,27 +238,38 @@ done:
     return n;
 }
 
+static uint32_t descriptor_symbol(PyObject *o, const uint64_t *key, size_t n)
+{
+    uint32_t id = table_get(&tensors, key, n);
+    if (LIKELY(id) || !recorder.on || !interned_room())
+        return id;
+    uint32_t epoch = recorder.epoch;
+    id = miss(MISS_TENSOR, o);
+    if (id && epoch == recorder.epoch && !table_get(&tensors, key, n)) {
+        table_put(&tensors, key, n, id);
+        interned_count += 1;
+    }
+    return id;
+}
+
 void encode_tensor(PyObject *o, TypeInfo info, Value *v)
 {
     uint64_t key[4 + DIMENSION_LIMIT];
+    uint32_t id = 0;
     Thread *t = &this_thread;
     t->muted += 1; /* a wrapper subclass may answer for its sizes through __torch_dispatch__ */
     Plain plain = plain_enter(o);
-    size_t n = plain.failed ? 0 : descriptor_key(o, info.serial, key);
+    if (!plain.failed) {
+        size_t n = descriptor_key(o, info.serial, key);
+        if (PyErr_Occurred())
+            fault("tensor descriptor", (PyObject *)Py_TYPE(o));
+        id = n ? descriptor_symbol(o, key, n) : 0; /* asked inside the guard: the answer reads the same attributes */
+    }
     plain_exit(&plain);
     t->muted -= 1;
     if (PyErr_Occurred())
         fault("tensor descriptor", (PyObject *)Py_TYPE(o));
-    uint32_t id = n ? table_get(&tensors, key, n) : 0;
-    if (UNLIKELY(n && !id) && recorder.on && interned_room()) {
-        uint32_t epoch = recorder.epoch;
-        id = miss(MISS_TENSOR, o);
-        if (id && epoch == recorder.epoch && !table_get(&tensors, key, n)) {
-            table_put(&tensors, key, n, id);
-            interned_count += 1;
-        }
-    }
-    if (!id && !(n && !recorder.on)) {
+    if (!id) {
         encode_object(o, v);
         return;
     }

@@ -1,10 +1,14 @@
-"""What collecting costs: paired slowdowns of whole training runs, plain : boundary : full (: every 10th step : 0.x), side by side.
+"""What collecting costs: paired slowdowns of whole training runs, plain : boundary : full (: every 10th step : 0.x),
+side by side.
 
     python benchmarks/collect.py [--pairs 3] [--steps 20] [--workload digits llama] [--peer PYTHON] [--json FILE]
 
-Each trial is a fresh process; within a round the modes run in an order that is reversed in the next. A run's figure is the median CPU and
-wall time of its steps from the fourth on; a slowdown is the ratio to the plain run of the same round; the table gives the median over rounds
-and the range. ``--peer`` names the Python of an environment with the 0.x tool (``pip install traincheck==0.2.0 torch==2.13.0``).
+Each trial is a fresh process; within a round the modes run in an order that is reversed in the next. A run's figure is
+the median CPU and
+wall time of its steps from the fourth on; a slowdown is the ratio to the plain run of the same round; the table gives
+the median over rounds
+and the range. ``--peer`` names the Python of an environment with the 0.x tool
+(``pip install traincheck==0.2.0 torch==2.13.0``).
 """
 
 from __future__ import annotations
@@ -43,13 +47,27 @@ def trial(mode: str, workload: str, steps: int, folder: Path, peer: str | None) 
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     cwd = folder
     if mode in OURS:
-        command = [sys.executable, "-m", "traincheck", "collect", "--force", "-q", "-o", str(run), *OURS[mode], "--", *command]
+        command = [
+            sys.executable,
+            "-m",
+            "traincheck",
+            "collect",
+            "--force",
+            "-q",
+            "-o",
+            str(run),
+            *OURS[mode],
+            "--",
+            *command,
+        ]
     elif mode in PEER:
         command = peer_command(mode, script, out, steps, run, folder, str(peer))
         env["PYTHONPATH"] = str(WORKLOADS)
     done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=1800, check=False)
     if not out.exists():
-        raise SystemExit(f"{mode} of {workload} wrote no times (exit {done.returncode}):\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise SystemExit(
+            f"{mode} of {workload} wrote no times (exit {done.returncode}):\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     times = json.loads(out.read_text())
     result = {
         "cpu_ms": 1e3 * statistics.median(times["cpu"][3:]),
@@ -105,8 +123,18 @@ def main() -> None:
 
 
 def table(workload: str, rounds: dict[str, list[dict]]) -> Table:
-    result = Table(title=f"{workload}: medians over {len(rounds['plain'])} rounds; slowdown = ratio to plain of the same round")
-    for column in ("mode", "CPU ms/step", "CPU slowdown", "wall slowdown", "records/10 steps", "MB/10 steps", "MB added"):
+    result = Table(
+        title=f"{workload}: medians over {len(rounds['plain'])} rounds; slowdown = ratio to plain of the same round"
+    )
+    for column in (
+        "mode",
+        "CPU ms/step",
+        "CPU slowdown",
+        "wall slowdown",
+        "records/10 steps",
+        "MB/10 steps",
+        "MB added",
+    ):
         result.add_column(column, justify="left" if column == "mode" else "right")
     for mode, trials in rounds.items():
         cells = [mode, f"{statistics.median(t['cpu_ms'] for t in trials):.2f}"]

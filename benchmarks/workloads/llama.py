@@ -1,4 +1,4 @@
-"""A 6-layer, dim-256 Llama-style model (6,163,712 parameters), sequence 256, batch 1, plain loop. argv: OUT.json STEPS"""
+"""A 6-layer, dim-256 Llama-style model (6,163,712 parameters), sequence 256, batch 1. argv: OUT.json STEPS"""
 
 import sys
 

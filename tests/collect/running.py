@@ -19,7 +19,13 @@ def has(module: str) -> bool:
 
 def clean_environment() -> dict[str, str]:
     keep = {key: value for key, value in os.environ.items() if not key.startswith(("TRAINCHECK", "RANK", "WORLD"))}
-    return {**keep, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
+    return {
+        **keep,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 def command(program: str, ranks: int, out: Path) -> list[str]:
@@ -39,7 +45,9 @@ def command(program: str, ranks: int, out: Path) -> list[str]:
 
 
 def run(words: list[str], cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, cwd=cwd, env=clean_environment(), capture_output=True, text=True, timeout=timeout, check=False)
+    return subprocess.run(
+        words, cwd=cwd, env=clean_environment(), capture_output=True, text=True, timeout=timeout, check=False
+    )
 
 
 def plain(program: str, ranks: int, folder: Path) -> list[dict[str, Any]]:
@@ -61,6 +69,8 @@ def _evidence(out: Path, ranks: int, done: subprocess.CompletedProcess[str]) -> 
     found = []
     for rank in range(ranks):
         path = Path(f"{out}.{rank}.json")
-        assert path.exists(), f"rank {rank} wrote nothing; exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        assert path.exists(), (
+            f"rank {rank} wrote nothing; exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        )
         found.append(json.loads(path.read_text()))
     return found

@@ -9,14 +9,17 @@ from traincheck.collect.plan import Plan
 
 
 def test_plan_round_trip_and_hash() -> None:
-    plan = Plan(scope="selective", functions={"torch.relu": ["args[0].dtype"]}, every=10, warmup=3, stages=("training",))
+    plan = Plan(
+        scope="selective", functions={"torch.relu": ["args[0].dtype"]}, every=10, warmup=3, stages=("training",)
+    )
     assert Plan.from_json(plan.to_json()) == plan
     assert Plan.from_json(plan.to_json()).digest() == plan.digest()
     assert Plan().digest() != plan.digest()
 
 
 @pytest.mark.parametrize(
-    ("data", "says"), [({"scope": "all"}, "full, boundary, selective"), ({"every": 0}, "at least 1"), ({"colour": 1}, "colour")]
+    ("data", "says"),
+    [({"scope": "all"}, "full, boundary, selective"), ({"every": 0}, "at least 1"), ({"colour": 1}, "colour")],
 )
 def test_a_wrong_plan_is_refused(data: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):

@@ -37,7 +37,7 @@ class Loop:
         self.update(optimizer or self.optimizer)
 
     def update(self, optimizer: object, completed: bool = True) -> None:
-        self.tracker.update_begins()
+        self.tracker.update_begins(optimizer)
         self.tracker.update_ends(optimizer, completed)
 
     def steps(self) -> list[str]:
@@ -53,24 +53,14 @@ def test_a_plain_loop_without_a_loader() -> None:
     assert "stage training" in loop.marks.words
 
 
-def test_zero_grad_at_the_end_stays_in_the_step_of_a_loader_driven_loop() -> None:
+def test_zero_grad_at_the_end_stays_in_its_step() -> None:
     loop = Loop()
     for _ in range(2):
-        loop.tracker.batch_taken(True)
         loop.tracker.forward_begins(True, True)
         loop.tracker.backward_begins()
         loop.update(loop.optimizer)
         loop.tracker.sign_of_iteration("zero_grad", 1)
     assert loop.steps() == ["step_begin 1", "step_end 1", "step_begin 2", "step_end 2"]
-
-
-def test_several_updates_per_batch_are_several_steps() -> None:
-    loop = Loop()
-    loop.tracker.batch_taken(True)
-    loop.train()
-    loop.train()
-    loop.train()
-    assert loop.tracker.step == 3
 
 
 def test_accumulation_gives_micro_steps() -> None:
@@ -99,15 +89,27 @@ def test_a_wrapper_of_an_optimizer_and_a_failed_update_do_not_count() -> None:
     wrapper = Optimizer()
     wrapper.optimizer = loop.optimizer  # type: ignore[attr-defined]
     loop.train()
-    loop.update(wrapper)
     loop.update(loop.optimizer, completed=False)
     assert loop.tracker.step == 1
+    loop.tracker.update_begins(wrapper)
+    loop.update(loop.optimizer)
+    loop.tracker.update_ends(wrapper, True)
+    assert loop.tracker.step == 2
+
+
+def test_a_closure_that_holds_the_whole_iteration() -> None:
+    loop = Loop()
+    for _ in range(3):  # Lightning: optimizer.step(closure)
+        loop.tracker.update_begins(loop.optimizer)
+        loop.tracker.forward_begins(True, True)
+        loop.tracker.backward_begins()
+        loop.tracker.update_ends(loop.optimizer, True)
+    assert loop.steps() == [f"step_{what} {n}" for n in (1, 2, 3) for what in ("begin", "end")]
 
 
 def test_evaluation_between_steps_stays_in_the_step_done() -> None:
     loop = Loop()
     loop.train()
-    loop.tracker.batch_taken(False)
     loop.tracker.forward_begins(False, False)
     loop.tracker.forward_begins(False, False)
     assert loop.tracker.step == 1
@@ -160,7 +162,7 @@ def test_explicit_stage_wins_and_ends() -> None:
 def test_a_closure_inside_step_begins_nothing() -> None:
     loop = Loop()
     loop.train()
-    loop.tracker.update_begins()  # LBFGS evaluates its closure within step
+    loop.tracker.update_begins(loop.optimizer)  # LBFGS evaluates its closure within step
     loop.tracker.forward_begins(True, True)
     loop.tracker.backward_begins()
     loop.tracker.update_ends(loop.optimizer, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.collect.running import has, plain, watched
@@ -42,6 +43,7 @@ def test_training_is_bitwise_the_same(
     assert [d["faults"] for d in descriptions] == [[]] * ranks
     assert [d["dropped"] for d in descriptions] == [0] * ranks
     assert trace.calls.height > 0
-    assert trace.calls["step"].max() == steps
+    updates = trace.marks.filter((pl.col("kind") == "step_end") & (pl.col("process") == 0))
+    assert updates["value"].to_list() == list(range(1, steps + 1))
     assert set(trace.states["attribute"].unique()) >= {"data", "grad"}
     assert trace.lacks == []

@@ -1,4 +1,6 @@
-"""Activation: how collection reaches a process. By the environment (``launch`` sets it, ``boot`` reads it), or by ``collect()`` in a program."""
+"""Activation: how collection reaches a process. By the environment (``launch`` sets it, ``boot`` reads it), or by
+``collect()`` in a program.
+"""
 
 from __future__ import annotations
 

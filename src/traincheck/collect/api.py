@@ -22,8 +22,8 @@ class CollectError(TraincheckError):
 def collect(path: str | os.PathLike[str], *, force: bool = False, **plan: Any) -> Iterator[Path]:
     """Collect what this process does inside the block into the folder ``path``, and give that path.
 
-    Keyword arguments are ``Plan``'s fields (``scope="boundary"``, ``every=10``, ...). Raises CollectError if a collection is already
-    running here, if ``path`` holds something, or if it can't be written; ValueError for a wrong plan.
+    Keyword arguments are ``Plan``'s fields (``scope="boundary"``, ``every=10``, ...). Raises CollectError if a
+    collection is already running here, if ``path`` holds something, or if it can't be written; ValueError for a wrong plan.
     """
     import torch  # noqa: F401  a session starts with torch loaded
 
@@ -36,7 +36,9 @@ def collect(path: str | os.PathLike[str], *, force: bool = False, **plan: Any) -
     try:
         if run.exists() and any(run.iterdir()):
             if not force:
-                raise CollectError(f"{run} exists and is not empty", "name another folder, or pass force=True to replace a trace")
+                raise CollectError(
+                    f"{run} exists and is not empty", "name another folder, or pass force=True to replace a trace"
+                )
             runfolder.clear(run)
         runfolder.create(run, wanted, list(getattr(sys, "orig_argv", sys.argv)), time.time_ns())
         active = session.Session(wanted, str(run.resolve()))
@@ -53,7 +55,9 @@ def collect(path: str | os.PathLike[str], *, force: bool = False, **plan: Any) -
 
 
 def step() -> None:
-    """Say that a training step begins now. From the first call on, steps are only told this way. Does nothing when not collecting."""
+    """Say that a training step begins now. From the first call on, steps are only told this way. Does nothing when not
+    collecting.
+    """
     session = _current()
     if session is not None:
         session.tracker.explicit_step()
@@ -63,7 +67,8 @@ def stage(name: str) -> contextlib.AbstractContextManager[None]:
     """Everything in the ``with`` block belongs to the stage ``name``. Raises ValueError for a name that is no stage."""
     session = _current()
     if session is not None:
-        return session.tracker.explicit_stage(name)
+        explicit: contextlib.AbstractContextManager[None] = session.tracker.explicit_stage(name)
+        return explicit
     from traincheck.events import STAGES
 
     if name not in STAGES:

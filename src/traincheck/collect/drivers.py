@@ -40,16 +40,14 @@ class Drivers:
             "Tensor:backward": (self._backward_enter, self._backward_exit),
             "autograd.backward": (self._backward_enter, self._backward_exit),
             "Module:__call__": (self._forward_enter, None),
-            "DataLoaderIter:__next__": (None, self._batch_exit),
             "save": (self._save_enter, self._save_exit),
         }.get(role, (None, None))
 
     def _step_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
-        self._tracker.update_begins()
+        self._tracker.update_begins(args[0] if args else None)
 
     def _step_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
-        if args:
-            self._tracker.update_ends(args[0], error is None)
+        self._tracker.update_ends(args[0] if args else None, error is None)
 
     def _sign(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
         self._tracker.sign_of_iteration("zero_grad", id(args[0]) if args else 0)
@@ -68,10 +66,6 @@ class Drivers:
         if args and not self._backward_depth:
             self._tracker.forward_begins(bool(getattr(args[0], "training", True)), self._grad_enabled(), id(args[0]))
 
-    def _batch_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
-        if error is None:
-            self._tracker.batch_taken(self._grad_enabled())
-
     def _save_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> str | None:
         return self._tracker.enter_stage("checkpointing")
 
@@ -88,7 +82,6 @@ DRIVER_ROLES = frozenset(
         "Tensor:backward",
         "autograd.backward",
         "Module:__call__",
-        "DataLoaderIter:__next__",
         "DataLoaderIter:workers",
         "compile",
         "jit",
@@ -98,14 +91,13 @@ DRIVER_ROLES = frozenset(
 """Roles whose probes stay on in steps that are left out."""
 
 
-DRIVER_LEAVES_FIRST = frozenset({"DataLoaderIter:__next__"})
-"""Roles whose exit begins a step that the observation belongs to; elsewhere the observation belongs to the step that the call ends."""
-
-
 def compose(
-    driver: tuple[Enter | None, Exit | None], point: Point | None, observing: Callable[[], bool], driver_leaves_first: bool
+    driver: tuple[Enter | None, Exit | None], point: Point | None, observing: Callable[[], bool]
 ) -> tuple[Enter | None, Exit | None]:
-    """One (enter, exit) that runs the driver's hooks always and the point's while observing."""
+    """One (enter, exit) that runs the driver's hooks always and the point's while observing; on the way out the point
+    comes first, because
+    what it sees belongs to the step that the call ends.
+    """
     d_enter, d_exit = driver
     if point is None:
         return d_enter, d_exit
@@ -118,11 +110,9 @@ def compose(
 
     def leave(probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
         d_token, p_token = token if token is not None else (None, None)
-        if driver_leaves_first and d_exit is not None:
-            d_exit(probe, d_token, args, kwargs, result, error, call)
         if p_exit is not None and (p_token is not None or observing()):  # what was entered must be left
             p_exit(probe, p_token, args, kwargs, result, error, call)
-        if not driver_leaves_first and d_exit is not None:
+        if d_exit is not None:
             d_exit(probe, d_token, args, kwargs, result, error, call)
 
     return enter, leave

@@ -1,11 +1,14 @@
-"""Watching imports: calls made while a module is imported are not training, and modules that arrive late get their probes.
+"""Watching imports: calls made while a module is imported are not training, and modules that arrive late get their
+probes.
 
-The import system's own entrance is muted in C; a finder in front of the others wraps, for watched packages only, the loader's
+The import system's own entrance is muted in C; a finder in front of the others wraps, for watched packages only, the
+loader's
 ``exec_module`` of that one module, and leaves it as it was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib._bootstrap as bootstrap
 import sys
 from collections.abc import Callable, Sequence
@@ -28,12 +31,12 @@ class ImportWatcher:
     def start(self) -> None:
         """Stand in front of the other finders."""
         if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
         """Step aside."""
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Ask the finders behind this one; wrap the loader when the module is watched."""
@@ -55,10 +58,8 @@ class ImportWatcher:
             return
 
         def exec_module(module: ModuleType) -> None:
-            try:
+            with contextlib.suppress(AttributeError):
                 del loader.exec_module
-            except AttributeError:
-                pass
             run(module)
             self._loaded(spec.name)
 
@@ -84,4 +85,3 @@ def mute_imports(mute: Callable[[Any], Any]) -> Callable[[], None]:
 def loaded_modules() -> list[str]:
     """Names of all modules that are loaded now."""
     return [name for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
-

@@ -31,14 +31,17 @@ class Placement:
 class Installer:
     """Places probes and remembers how to undo it.
 
-    ``make`` turns a target into a probe, or None to leave it alone. Drivers (functions that steps are found by) stay on while the others are off.
+    ``make`` turns a target into a probe, or None to leave it alone. Drivers (functions that steps are found by) stay on
+    while the others are off.
     """
 
     def __init__(self, make: Callable[[Target], Any], is_driver: Callable[[Target], bool]) -> None:
         self._make = make
         self._is_driver = is_driver
         self._placements: list[Placement] = []
-        self._probes: dict[int, tuple[Any, Any, Target]] = {}  # id(original) -> (original, probe, target); the original is kept alive here
+        self._probes: dict[
+            int, tuple[Any, Any, Target]
+        ] = {}  # id(original) -> (original, probe, target); the original is kept alive here
         self._done: set[tuple[int, str]] = set()
         self.refused: list[tuple[str, str]] = []
 
@@ -47,7 +50,7 @@ class Installer:
         new: list[Any] = []
         for target in targets:
             key = (id(target.owner), target.attribute)
-            if key in self._done or _probe.is_probe(target.function):
+            if key in self._done or _holds_probe(target.function):
                 continue
             known = self._probes.get(id(target.function))
             if known is None:
@@ -64,7 +67,11 @@ class Installer:
 
     def rebind(self, modules: Iterable[str], on: bool = True) -> None:
         """Place known probes on the other module attributes that hold the same functions (``from x import f``)."""
-        by_id = {key: (probe, target) for key, (_, probe, target) in self._probes.items() if target.kind in ("function", "builtin")}
+        by_id = {
+            key: (probe, target)
+            for key, (_, probe, target) in self._probes.items()
+            if target.kind in ("function", "builtin")
+        }
         for name in modules:
             module = sys.modules.get(name)
             if not isinstance(module, types.ModuleType) or (name != "__main__" and excluded(name)):
@@ -78,7 +85,9 @@ class Installer:
 
     def _place(self, owner: Any, attribute: str, wrapped: Any, probe: Any, target: Target, on: bool) -> None:
         before = vars(owner).get(attribute, _ABSENT)
-        placement = Placement(owner, attribute, before, wrapped, probe, self._is_driver(target), not target.boundary and not target.muted)
+        placement = Placement(
+            owner, attribute, before, wrapped, probe, self._is_driver(target), not target.boundary and not target.muted
+        )
         if on:
             try:
                 setattr(owner, attribute, wrapped)
@@ -89,7 +98,9 @@ class Installer:
         self._placements.append(placement)
 
     def take_off(self, which: Callable[[Placement], bool]) -> None:
-        """Put back what stood before. Where someone else has wrapped our probe meanwhile, the probe stays and only passes through."""
+        """Put back what stood before. Where someone else has wrapped our probe meanwhile, the probe stays and only
+        passes through.
+        """
         for placement in reversed(self._placements):
             if not placement.on or not which(placement):
                 continue
@@ -131,6 +142,19 @@ class Installer:
     def functions(self) -> int:
         """Number of functions probed."""
         return len(self._probes)
+
+
+def _holds_probe(function: Any) -> bool:
+    """Whether ``function`` is a probe or wraps one, as torch does when it puts its step hooks around an optimizer's
+    ``step``.
+    """
+    for _ in range(16):
+        if _probe.is_probe(function):
+            return True
+        function = getattr(function, "__wrapped__", None)
+        if function is None:
+            return False
+    return False
 
 
 def _set_enabled(probe: Any, value: bool) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class LaunchOptions:
 
     command: Sequence[str]
     output: Path | None = None
-    plan: Plan = Plan()
+    plan: Plan = field(default_factory=Plan)
     force: bool = False
     quiet: bool = False
 
@@ -42,7 +42,8 @@ class LaunchOptions:
 def launch(options: LaunchOptions) -> int:
     """Run the command and return its exit code (128 + n if signal n ended it).
 
-    Raises LaunchError for a command that can't be found or an output that is taken. An output that can't be written does not keep the
+    Raises LaunchError for a command that can't be found or an output that is taken. An output that can't be written
+    does not keep the
     command from running: it runs unwatched, and that is said.
     """
     command = list(options.command)
@@ -74,7 +75,9 @@ def _prepare(options: LaunchOptions, command: list[str], started: int) -> tuple[
     run = options.output or Path(time.strftime("traincheck-%Y%m%d-%H%M%S", time.localtime(started / 1e9)))
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         if not options.force:
-            raise LaunchError(f"{run} exists and is not empty", "name another folder with -o, or give --force to replace a trace")
+            raise LaunchError(
+                f"{run} exists and is not empty", "name another folder with -o, or give --force to replace a trace"
+            )
         runfolder.clear(run)
     try:
         runfolder.create(run, options.plan, command, started)

@@ -1,4 +1,6 @@
-"""Capture paths: ``args[0].dtype``, ``kwargs.lr``, ``self``, ``ret[1].shape``, ``input.requires_grad`` -> steps that the core follows."""
+"""Capture paths: ``args[0].dtype``, ``kwargs.lr``, ``self``, ``ret[1].shape``, ``input.requires_grad`` -> steps that
+the core follows.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ def compile_path(path: str, params: Sequence[str] | None) -> tuple[str, tuple[tu
     while position < len(rest):
         match = _TOKEN.match(rest, position)
         if match is None:
-            raise ValueError(f"can't read {rest[position:]!r} in the capture path {path!r}: .name, [0] or ['key'] goes on a path")
+            raise ValueError(
+                f"can't read {rest[position:]!r} in the capture path {path!r}: .name, [0] or ['key'] goes on a path"
+            )
         attribute, index, key = match.groups()
-        steps.append(("attr", attribute) if attribute is not None else ("item", int(index) if index is not None else key))
+        steps.append(
+            ("attr", attribute) if attribute is not None else ("item", int(index) if index is not None else key)
+        )
         position = match.end()
     names = [name for name in params or () if not name.startswith("*")]
     if root == "ret":

@@ -1,4 +1,6 @@
-"""The plan: which functions to probe, what to capture, which state to observe, at which steps. Plain data, made by the launcher."""
+"""The plan: which functions to probe, what to capture, which state to observe, at which steps. Plain data, made by the
+launcher.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ SCOPES = ("full", "boundary", "selective")
 class Plan:
     """What one run observes.
 
-    ``scope``: ``full`` (public functions of the packages), ``boundary`` (what training loops are made of), ``selective`` (only ``functions``).
+    ``scope``: ``full`` (public functions of the packages), ``boundary`` (what training loops are made of),
+    ``selective`` (only ``functions``).
     ``packages``: top-level packages whose public functions the full scope takes; ``torch`` is always among them.
     ``functions``: for ``selective``, full function name -> capture paths (``["*"]``: all arguments and the result).
     ``state``: observe tensors and other state at observation points. ``attributes``: which (empty: all).
-    ``every``, ``warmup``: the first ``warmup`` steps are observed, then every ``every``-th. ``stages``: only these (empty: all).
+    ``every``, ``warmup``: the first ``warmup`` steps are observed, then every ``every``-th. ``stages``: only these
+    (empty: all).
     ``trace_workers``: also trace DataLoader workers. ``segment_bytes``: size reserved on disk at a time.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -48,10 +49,8 @@ def write_json(path: str, data: dict[str, Any]) -> None:
             file.write("\n")
         os.replace(temporary, path)
     except OSError:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        except OSError:
-            pass
         raise
 
 

@@ -131,12 +131,15 @@ class Recorder:
         self._symbols.close()
 
     def reopen(self, directory: str, parent_symbols: str, length: int) -> None:
-        """In a forked child, after ``abandon``: go on in ``directory``, keeping the numbers that the parent gave. Raises OSError."""
+        """In a forked child, after ``abandon``: go on in ``directory``, keeping the numbers that the parent gave.
+        Raises OSError.
+        """
         self.directory = directory
         self._symbols.reopen(os.path.join(directory, "symbols.jsonl"), parent_symbols, length)
         _probe.open(directory, self._segment_bytes, self._miss, self._clock)
 
-    # --- interning (called by the core, muted) -------------------------------------------------------------------------
+    # --- interning (called by the core, muted)
+    # -------------------------------------------------------------------------
 
     def _miss(self, kind: int, obj: Any) -> int:
         if kind == MISS_CAPTURE:
@@ -156,7 +159,9 @@ class Recorder:
 
 
 def tensor_facts(tensor: Any) -> dict[str, Any]:
-    """What a tensor descriptor says: type, dtype, shape, device, requires_grad, is_leaf, layout; for a DTensor its sharding too."""
+    """What a tensor descriptor says: type, dtype, shape, device, requires_grad, is_leaf, layout; for a DTensor its
+    sharding too.
+    """
     from torch._C import DisableTorchFunctionSubclass
 
     with DisableTorchFunctionSubclass():

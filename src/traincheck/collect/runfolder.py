@@ -81,7 +81,11 @@ def summary(run: Path, trouble: str | None = None) -> str:
     traced = [p for p in found if p.get("end") != "dataloader-worker"]
     if not traced:
         unwatched = sorted(run.glob("not-watched-*.txt"))
-        why = unwatched[0].read_text(errors="replace").strip() if unwatched else "no Python process of the command imported torch"
+        why = (
+            unwatched[0].read_text(errors="replace").strip()
+            if unwatched
+            else "no Python process of the command imported torch"
+        )
         return f"nothing was collected: {why}"
     steps = max(int(p.get("steps") or 0) for p in traced)
     records = sum(int(p.get("records") or 0) for p in traced)
@@ -98,10 +102,13 @@ def summary(run: Path, trouble: str | None = None) -> str:
         lines.append(f"{lost:,} records were LOST ({reason}): free space or name another folder with -o")
     faults = [fault for p in traced for fault in p.get("faults", [])]
     if faults:
-        lines.append(f"{len(faults)} parts of the collection failed and were left out, first {faults[0]['where']}: {faults[0]['error']}")
+        first = f"{faults[0]['where']}: {faults[0]['error']}"
+        lines.append(f"{len(faults)} parts of the collection failed and were left out, first {first}")
     unfinished = [p for p in traced if p.get("end") == "running"]
     if unfinished:
-        lines.append(f"{len(unfinished)} processes ended without saying so (killed?): their trace is there up to that moment")
+        lines.append(
+            f"{len(unfinished)} processes ended without saying so (killed?): their trace is there up to that moment"
+        )
     if trouble:
         lines.append(trouble)
     return "\n            ".join(lines)

@@ -1,6 +1,7 @@
 """The session: collection in one process, from the moment torch is imported to the end.
 
-It wires the parts together (recorder, targets, probes, steps, observation points) and owns their life: start, sampling, fork, stop.
+It wires the parts together (recorder, targets, probes, steps, observation points) and owns their life: start, sampling,
+fork, stop.
 Nothing here may raise into the user's program.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from traincheck.collect import _probe, processes, targets
-from traincheck.collect.drivers import DRIVER_LEAVES_FIRST, DRIVER_ROLES, Drivers, compose
+from traincheck.collect.drivers import DRIVER_ROLES, Drivers, compose
 from traincheck.collect.imports import ImportWatcher, loaded_modules, mute_imports
 from traincheck.collect.install import Installer, Placement
 from traincheck.collect.observe.points import make_observer, observation_points
@@ -28,7 +29,9 @@ from traincheck.collect.targets import Target
 from traincheck.events import Mark
 
 _MODULE_CALLS = 1
-"""Probe group of outermost module calls; backward is of the group too, so that recomputation inside it is not outermost."""
+"""Probe group of outermost module calls; backward is of the group too, so that recomputation inside it is not
+outermost.
+"""
 
 current: Session | None = None
 """The session of this process."""
@@ -123,7 +126,7 @@ class Session:
             loss_reason=losses["reason"],
             faults=self.recorder.faults(),
             probes={"functions": self._installer.functions, "refused": len(self._installer.refused)},
-            steps=self.tracker.step,
+            steps=self.tracker.updates,
         )
         with contextlib.suppress(OSError):
             processes.write_json(os.path.join(self.folder, "process.json"), self._description)
@@ -152,7 +155,7 @@ class Session:
             return _probe.Mute(target.function)
         driver = self._driver_hooks(target.role)
         point = self._points.get(target.role) or self._points.get(target.name)
-        enter, leave = compose(driver, point, lambda: self.observing, target.role in DRIVER_LEAVES_FIRST)
+        enter, leave = compose(driver, point, lambda: self.observing)
         wanted = self.plan.scope != "selective" or target.name in self.plan.functions
         if not wanted and enter is None and leave is None:
             return None
@@ -196,11 +199,14 @@ class Session:
             self._install([name])
             self._installer.rebind([name])
 
-    def _optimizer_made(self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int) -> None:
+    def _optimizer_made(
+        self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int
+    ) -> None:
         if args:
             self._installer.add(targets.of_class(type(args[0])))
 
-    # --- compilers: probes come off while one looks at the functions, and full scope ends with the first torch.compile ----
+    # --- compilers: probes come off while one looks at the functions, and full scope ends with the first
+    # torch.compile ----
 
     def _compile_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> None:
         if not self._compiling:
@@ -297,7 +303,16 @@ class Session:
             util.Finalize(None, self.stop, exitpriority=-1000)
 
 
-_WATCHED = ("torch", "safetensors", "transformers", "accelerate", "deepspeed", "lightning", "pytorch_lightning", "megatron")
+_WATCHED = (
+    "torch",
+    "safetensors",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "lightning",
+    "pytorch_lightning",
+    "megatron",
+)
 
 
 def _is_own(placement: Placement, probe: Any) -> bool:

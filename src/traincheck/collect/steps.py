@@ -1,9 +1,13 @@
 """Steps and stages: where one training step ends and the next begins, told from what the run does.
 
-A step is one completed update of the run's main optimizer (the first one that completes an update). Its window begins at the first sign of a
-new iteration after the previous update: the next batch taken from a DataLoader while training, or, in programs without one, the sign that
-the first step began with (zero_grad of that optimizer, a forward of that model, a backward). Until then (the second optimizer of a GAN,
-scheduler, logging, evaluation) events belong to the step just done.
+A step is one completed update of the run's main optimizer (the first one that completes an update). Its window begins
+at the first sign of a
+new iteration after the previous update, the sign that the first step began with: zero_grad of that optimizer, a
+training forward of that
+model, or a backward. Until then (the second optimizer of a GAN, scheduler, logging, evaluation, taking the next batch)
+events belong to the
+step just done. Taking a batch is no sign, because loaders look ahead; what a step consumed is seen where the model is
+called.
 ``traincheck.step()`` takes over for good; an explicit stage wins over what is told from grad mode.
 """
 
@@ -18,11 +22,17 @@ from traincheck.collect.recorder import Recorder
 from traincheck.events import STAGES, Mark
 
 
+def _wraps(optimizer: Any) -> bool:
+    return hasattr(optimizer, "optimizer")
+
+
 def _nothing(*_: object) -> None: ...
 
 
 class StepTracker:
-    """Emits step, stage, micro-step and evaluation-step marks. ``on_begin(step)`` and ``on_update(step)`` tell the session."""
+    """Emits step, stage, micro-step and evaluation-step marks. ``on_begin(step)`` and ``on_update(step)`` tell the
+    session.
+    """
 
     def __init__(
         self,
@@ -34,14 +44,13 @@ class StepTracker:
         self._recorder = recorder
         self._on_begin, self._on_update, self._on_stage = on_begin, on_update, on_stage
         self.step = 0
+        self.updates = 0
         self.stage = "init"
         self._explicit_steps = False
         self._explicit_stages: list[str] = []
         self._between = True
         self._in_update = 0
         self._main: weakref.ref[Any] | None = None
-        self._by_loader = False
-        self._loader_denied = False
         self._first_sign: tuple[str, int] | None = None
         self._micro = 0
         self._evaluations = 0
@@ -56,18 +65,9 @@ class StepTracker:
         self._begin()
         return self.step
 
-    def batch_taken(self, grad_enabled: bool) -> None:
-        """A DataLoader handed out a batch."""
-        if self._explicit_steps or self._in_update or not grad_enabled or self.stage not in ("init", "training"):
-            return
-        if not self._loader_denied:
-            self._by_loader = True
-        if self._between:
-            self._begin()
-
     def sign_of_iteration(self, sign: str, who: int = 0) -> None:
         """``zero_grad``, a training ``forward`` or a ``backward`` of the object with identity ``who`` begins."""
-        if self._in_update or self._explicit_steps or (self._by_loader and self.step > 0):
+        if self._in_update or self._explicit_steps:
             return
         if self._first_sign is None:
             self._first_sign = (sign, who)
@@ -87,25 +87,30 @@ class StepTracker:
         self._micro += 1
         self._recorder.mark(Mark.MICRO_STEP, a=self._micro)
 
-    def update_begins(self) -> None:
-        """An optimizer's ``step`` is entered."""
-        self._in_update += 1
+    def update_begins(self, optimizer: Any) -> None:
+        """An optimizer's ``step`` is entered. It is a sign too: Lightning runs forward and backward in a closure within
+        it.
+        """
+        if not _wraps(optimizer):
+            self.sign_of_iteration("step", id(optimizer))
+            self._in_update += 1
 
     def update_ends(self, optimizer: Any, completed: bool) -> None:
         """An optimizer's ``step`` is left. Wrappers of another optimizer (Accelerate, DeepSpeed) do not count."""
+        if _wraps(optimizer):
+            return
         self._in_update = max(0, self._in_update - 1)
-        if self._in_update or not completed or hasattr(optimizer, "optimizer"):
+        if self._in_update or not completed:
             return
         if self._main is None or self._main() is None:
             self._main = weakref.ref(optimizer)
         if self._main() is not optimizer or self._explicit_steps:
             return
         if self._between:  # an update with no sign since the last: iterations begin otherwise than was thought
-            if self._by_loader:
-                self._by_loader, self._loader_denied = False, True
             self._first_sign = None
             self._begin()
         self._between = True
+        self.updates += 1
         self._micro = 0
         self._recorder.mark(Mark.STEP_END, a=self.step)
         self._on_update(self.step)
@@ -153,7 +158,9 @@ class StepTracker:
             self._set_stage(before)
 
     def enter_stage(self, name: str) -> str | None:
-        """A stage told from a call that begins (saving is ``checkpointing``); an explicit one wins. Returns what ``leave_stage`` takes."""
+        """A stage told from a call that begins (saving is ``checkpointing``); an explicit one wins. Returns what
+        ``leave_stage`` takes.
+        """
         if self._explicit_stages or self.stage == name:
             return None
         before = self.stage

@@ -1,6 +1,7 @@
 """The symbols file: every name and value that events refer to by number is written here once.
 
-Append-only JSON lines, one ``write(2)`` a line, so that a line is in the file before the first event that uses it and a kill tears at most
+Append-only JSON lines, one ``write(2)`` a line, so that a line is in the file before the first event that uses it and a
+kill tears at most
 the last one.
 """
 
@@ -54,7 +55,12 @@ def plain(value: Any) -> tuple[str, Any]:
     if torch is not None:
         if isinstance(value, torch.Size):
             return "shape", [int(n) for n in value]
-        for kind, name in (("dtype", "dtype"), ("device", "device"), ("layout", "layout"), ("memory_format", "memory_format")):
+        for kind, name in (
+            ("dtype", "dtype"),
+            ("device", "device"),
+            ("layout", "layout"),
+            ("memory_format", "memory_format"),
+        ):
             if isinstance(value, getattr(torch, name)):
                 return kind, str(value)
     if isinstance(value, (tuple, list)):
@@ -63,7 +69,9 @@ def plain(value: Any) -> tuple[str, Any]:
 
 
 class Symbols:
-    """Writer of one process's ``symbols.jsonl``. ``lost`` counts lines that could not be written (full disk); nothing raises."""
+    """Writer of one process's ``symbols.jsonl``. ``lost`` counts lines that could not be written (full disk); nothing
+    raises.
+    """
 
     def __init__(self, path: str) -> None:
         """Open ``path`` for appending. Raises OSError."""

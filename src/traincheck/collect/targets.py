@@ -32,7 +32,8 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 class Target:
     """One function to probe. ``owner.__dict__[attribute]`` holds ``raw``; ``function`` is what is called.
 
-    ``kind`` as in the symbols file. ``role`` says which observation point or driver it is (``Optimizer:step``), empty for none.
+    ``kind`` as in the symbols file. ``role`` says which observation point or driver it is (``Optimizer:step``), empty
+    for none.
     ``boundary``: part of the boundary scope.
     """
 
@@ -66,7 +67,7 @@ def parameters(function: Any) -> list[str] | None:
         signature = inspect.signature(function)
     except (ValueError, TypeError, RecursionError):
         return None
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return [stars.get(p.kind, "") + name for name, p in signature.parameters.items()]
 
 

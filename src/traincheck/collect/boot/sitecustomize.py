@@ -1,4 +1,5 @@
-"""Put first on PYTHONPATH by ``traincheck collect``: hands over to any other sitecustomize, then waits for torch to be imported.
+"""Put first on PYTHONPATH by ``traincheck collect``: hands over to any other sitecustomize, then waits for torch to be
+imported.
 
 Runs at the start of every Python process of the run, so it does almost nothing and can never fail loudly.
 """

@@ -1,0 +1,155 @@
+"""Every relation keeps the laws of the kit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from traincheck.relations.registry import ALL
+from traincheck.relations.tables import Tables
+
+from . import kit
+from .kit import Fault, Subject
+from .worlds import BACKWARD, NAMES, STEP, ZERO, World, names_of
+
+ONE, TWO = World(), World(ranks=2)
+
+CONTAIN = Subject(
+    relation="APIContainRelation",
+    healthy=lambda seed: World(seed=seed).trace(),
+    like={
+        "shorter": World(seed=3, steps=3).trace,
+        "longer": World(steps=11).trace,
+        "two ranks": TWO.trace,
+        "never evaluated": World(evaluate_every=0).trace,
+        "killed": World(killed=True).trace,
+        "sampled": World(steps=12, sampled=frozenset({2, 3, 5, 8, 9, 10})).trace,
+        "other widths": World(names=names_of(5)).trace,
+    },
+    faults={
+        "missing zero_grad": Fault(World(no_zero_from=4).trace, 4, (BACKWARD, "conv.weight", "zero_grad")),
+        "never zero_grad": Fault(World(no_zero_from=1).trace, 2, (BACKWARD, "fc.weight", "train.py:12")),
+        "frozen": Fault(World(frozen=("conv.bias",)).trace, 1, (BACKWARD, "conv.bias", "requires_grad")),
+        "wrong optimizer": Fault(World(not_in_optimizer=("fc.weight",)).trace, 1, (STEP, "fc.weight")),
+        "fused": Fault(World(fused_from=3).trace, 3, (STEP, "adamw")),
+        "one rank of two": Fault(World(ranks=2, frozen=("conv.weight",)).trace, 1, ("conv.weight", BACKWARD)),
+        "between gaps": Fault(World(no_zero_from=5, sampled=frozenset({2, 6, 7})).trace, 5, (BACKWARD, "conv.weight")),
+    },
+    speaks_of=("AdamW.step()", "Tensor.backward()", "Optimizer.zero_grad()", "Parameter.grad", "None", "adamw"),
+)
+
+CONSISTENCY = Subject(
+    relation="ConsistencyRelation",
+    healthy=lambda seed: World(seed=seed, ranks=2).trace(),
+    like={
+        "shorter": World(seed=3, steps=3, ranks=2).trace,
+        "three ranks": World(ranks=3).trace,
+        "one rank": ONE.trace,
+        "killed": World(ranks=2, killed=True).trace,
+        "sampled": World(ranks=2, steps=9, sampled=frozenset({2, 3, 5})).trace,
+    },
+    faults={
+        "parted": Fault(World(ranks=2, parted_from=4).trace, 4, ("conv.weight", "rank 0", "rank 1", "averaged")),
+        "parted of three": Fault(World(ranks=3, parted_from=2).trace, 2, ("fc.weight", "rank 2")),
+    },
+    speaks_of=("Parameter.grad", "Parameter.data", "same name", "different process"),
+)
+
+SUBJECTS = {subject.relation: subject for subject in (CONTAIN, CONSISTENCY)}
+FAULTS = [(s, name) for s in SUBJECTS.values() for name in s.faults]
+
+subjects = pytest.mark.parametrize("subject", SUBJECTS.values(), ids=lambda subject: subject.relation)
+
+
+def test_every_relation_takes_part() -> None:
+    assert set(SUBJECTS) == {relation.name for relation in ALL}
+
+
+@subjects
+def test_healthy_is_silent(subject: Subject) -> None:
+    kit.healthy_is_silent(subject)
+
+
+@pytest.mark.parametrize(("subject", "name"), FAULTS, ids=[f"{s.relation}-{name}" for s, name in FAULTS])
+def test_fault_is_named(subject: Subject, name: str) -> None:
+    kit.fault_is_named(subject, subject.faults[name])
+
+
+@subjects
+def test_file_round_trip(subject: Subject) -> None:
+    kit.file_round_trip(subject)
+
+
+@subjects
+def test_same_input_same_bytes(subject: Subject) -> None:
+    kit.same_input_same_bytes(subject)
+
+
+@subjects
+def test_words_are_useful(subject: Subject) -> None:
+    kit.words_are_useful(subject)
+
+
+worlds = st.builds(
+    World,
+    steps=st.integers(1, 5),
+    ranks=st.integers(1, 3),
+    seed=st.integers(0, 3),
+    accumulate=st.integers(1, 2),
+    warmup=st.integers(0, 2),
+    evaluate_every=st.integers(0, 2),
+    no_zero_from=st.none() | st.integers(1, 4),
+    frozen=st.sampled_from([(), NAMES[:1]]),
+    not_in_optimizer=st.sampled_from([(), NAMES[1:]]),
+    fused_from=st.none() | st.integers(1, 4),
+    parted_from=st.none() | st.integers(1, 4),
+    killed=st.booleans(),
+    sampled=st.frozensets(st.integers(1, 5), max_size=3),
+)
+
+_HYPOTHESIS = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@subjects
+@_HYPOTHESIS
+@given(world=worlds, data=st.data())
+def test_live_is_offline(subject: Subject, world: World, data: st.DataObject) -> None:
+    trace = world.trace()
+    tables = Tables.of(trace)
+    last = {process: max([0, *tables.states.filter(process=process)["seq"]]) for process in tables.processes}
+    count = data.draw(st.integers(1, 6))
+    points = {
+        p: sorted(data.draw(st.lists(st.integers(0, end), min_size=count, max_size=count))) for p, end in last.items()
+    }
+    cuts = [{process: points[process][n] for process in points} for n in range(count)]
+    kit.live_is_offline(subject, trace, cuts)
+
+
+@subjects
+@_HYPOTHESIS
+@given(world=worlds)
+def test_split_is_whole(subject: Subject, world: World) -> None:
+    kit.split_is_whole(subject, world.trace())
+
+
+@subjects
+@_HYPOTHESIS
+@given(world=worlds)
+def test_nothing_learned_is_broken_by_its_own_reference(subject: Subject, world: World) -> None:
+    from traincheck.check import check
+    from traincheck.infer import infer
+
+    trace = world.trace()
+    result = check(trace, infer([trace], relations=[subject.relation]))
+    assert {outcome.outcome for outcome in result.outcomes} <= {"passed"}
+
+
+def test_zero_is_zero() -> None:
+    """The rules the product is about come out of a plain training loop."""
+    texts = [invariant.text_description for invariant in kit.learned(CONTAIN)]
+    assert "AdamW.step() changes every Parameter.data: non-None --> non-None" in texts
+    assert "Tensor.backward() changes every Parameter.grad: None --> non-None" in texts
+    zero = "Optimizer.zero_grad() changes every Parameter.grad: non-None --> None where grad is non-None"
+    assert zero in texts
+    assert ZERO

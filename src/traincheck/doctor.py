@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Final, Literal
 
 State = Literal["works", "absent", "broken"]
@@ -75,7 +78,9 @@ def _parts() -> Iterator[Part]:
     for name in DEPENDENCIES:
         yield _try(name, partial(_import, name), essential=True)
     yield _try("temporary files", _temporary)
-    yield _torch()
+    torch = _torch()
+    yield torch
+    yield _try("collecting", _collecting, essential=torch.state == "works")
     yield _try("torch.distributed", _distributed)
     yield _try("CUDA", _cuda)
     for name, use in OPTIONAL.items():
@@ -158,6 +163,49 @@ def _loaded_torch() -> Any:
         return import_module("torch")
     except Exception as error:
         raise _AbsentError("needs torch") from error
+
+
+_TRAINING = """
+import torch
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
+"""
+
+
+def _collecting() -> str:
+    """Two training steps in a child process, as ``traincheck collect`` would have them."""
+    _loaded_torch()
+    from traincheck.collect import runfolder
+    from traincheck.collect.activation import environment
+    from traincheck.collect.plan import Plan
+    from traincheck.trace import open_trace
+
+    command = [sys.executable, "-c", _TRAINING]
+    with tempfile.TemporaryDirectory(prefix="traincheck-doctor-") as folder:
+        run = Path(folder) / "run"
+        runfolder.create(run, Plan(scope="boundary"), command, time.time_ns())
+        child = subprocess.run(
+            command,
+            env=environment(str(run), dict(os.environ)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if child.returncode:
+            last = child.stderr.strip().splitlines()[-1:] or ["nothing on standard error"]
+            raise RuntimeError(f"the program ended with {child.returncode}: {last[0]}")
+        if not any((run / "processes").iterdir()):
+            notes = [path.read_text(errors="replace").strip() for path in run.glob("not-watched-*")]
+            raise RuntimeError(f"the child process was not watched: {'; '.join(notes) or 'sitecustomize did not run'}")
+        trace = open_trace(run)
+        if trace.steps != [1, 2]:
+            raise RuntimeError(f"expected steps 1 and 2 in the trace, found {trace.steps}")
+        return f"2 steps of a child process, {len(trace.calls)} calls and {len(trace.states)} states"
 
 
 def _distributed() -> str:

@@ -11,6 +11,12 @@ from traincheck import doctor
 from traincheck.cli import app
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Without the child process, which has tests of its own here."""
+    monkeypatch.setattr(doctor, "_collecting", lambda: "not tried")
+
+
 def test_json(traincheck):
     result = traincheck("doctor", "--json")
     report = json.loads(result.stdout)
@@ -21,18 +27,19 @@ def test_json(traincheck):
     assert parts["compiled core"]["state"] == "works"
     assert "recorded a call" in parts["compiled core"]["detail"]
     assert parts["torch"]["state"] == "works"
+    assert parts["collecting"]["detail"].startswith("2 steps of a child process")
     assert {part["state"] for part in report["parts"]} <= {"works", "absent", "broken"}
     assert result.stderr == ""
 
 
-def test_text(traincheck):
-    result = traincheck("doctor")
-    assert result.returncode == 0
+def test_text(quick):
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0
     assert "TrainCheck works here." in result.stdout
     assert "\x1b" not in result.stdout + result.stderr
 
 
-def test_an_essential_part_that_fails_is_named(monkeypatch):
+def test_an_essential_part_that_fails_is_named(quick, monkeypatch):
     def broken() -> str:
         raise OSError("undefined symbol: nothing")
 
@@ -57,11 +64,23 @@ def test_a_missing_torch_is_said_and_is_no_failure(monkeypatch):
     assert report.usable
     assert parts["torch"].state == "absent"
     assert "not collected" in parts["torch"].detail
+    assert parts["collecting"] == doctor.Part("collecting", "absent", "needs torch")
     assert parts["CUDA"] == doctor.Part("CUDA", "absent", "needs torch")
 
 
+def test_collecting_that_does_not_reach_children_is_told(monkeypatch):
+    from traincheck.collect import activation
+
+    monkeypatch.setattr(activation, "environment", lambda run, base: base)
+    report = doctor.examine()
+    part = next(part for part in report.parts if part.name == "collecting")
+    assert part.state == "broken"
+    assert "the child process was not watched" in part.detail
+    assert not report.usable
+
+
 @pytest.mark.parametrize("broken", ["polars", "pydantic"])
-def test_a_broken_dependency_is_told_apart_from_a_missing_one(monkeypatch, broken):
+def test_a_broken_dependency_is_told_apart_from_a_missing_one(quick, monkeypatch, broken):
     real = doctor.import_module
 
     def importing(name: str):

@@ -13,6 +13,7 @@ from tests.cli.cli_support import plain_environment
 from traincheck import doctor
 from traincheck.cli import app
 from traincheck.errors import TraincheckError
+from traincheck.trace.build import TraceBuilder
 
 
 def fail_with(monkeypatch, error: BaseException) -> None:
@@ -108,10 +109,10 @@ def test_colours_only_on_a_terminal():
     assert b"\x1b[1;31m" not in on_terminal(NO_COLOR="1")
 
 
-def test_a_reader_that_goes_away_is_no_error():
-    command = f"{sys.executable} -m traincheck doctor --json; echo code $? >&2"
-    process = subprocess.Popen(
-        ["bash", "-c", f"({command}) | true"], stderr=subprocess.PIPE, text=True, env=plain_environment()
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    TraceBuilder().write(tmp_path / "run")
+    command = f"{sys.executable} -m traincheck trace show run --json; echo code $? >&2"
+    process = subprocess.run(
+        ["bash", "-c", f"({command}) | true"], cwd=tmp_path, env=plain_environment(), stderr=subprocess.PIPE, text=True
     )
-    _, errors = process.communicate(timeout=120)
-    assert errors in ("code 0\n", "code 1\n")  # doctor's own verdict, whatever it is here
+    assert process.stderr == "code 0\n"

@@ -184,6 +184,20 @@ class Observer:
 
         self._observe("batch", call, AFTER, look)
 
+    def inputs(self, module: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, call: int) -> None:
+        """What an outermost module is called with. Loaders look ahead and some programs have none: this is what the
+        step really consumed.
+        """
+        model = self.models.find(module)
+        if model is None:
+            return
+
+        def look(sheet: Sheet) -> None:
+            variable = self._writer.variable("input", "batch", "input", model.owner)
+            batches.batch_rows(sheet, self._digester, variable, [*args, dict(kwargs or {})])
+
+        self._observe("input", call, BEFORE, look)
+
     def file_loaded(self, path: str, call: int) -> None:
         """Weights were read from a file."""
         self._observe("file", call, AFTER, lambda sheet: sources.source_rows(self._writer, sheet, path))

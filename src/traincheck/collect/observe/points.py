@@ -82,11 +82,16 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
         lambda args, kwargs, call: o.zero_grad(args[0], call, Moment.BEFORE),
         lambda args, kwargs, result, call: o.zero_grad(args[0], call, Moment.AFTER),
     )
+
+    def module_called(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, call: int) -> None:
+        o.module_called(args[0], call)
+        o.inputs(args[0], args[1:], kwargs, call)
+
     add(
         ("Module:__call__",),
-        ("baseline", "step:before", "step:after", "backward"),
+        ("baseline", "step:before", "step:after", "backward", "input"),
         "module",
-        lambda args, kwargs, call: o.module_called(args[0], call),
+        module_called,
         None,
     )
     add(

@@ -31,6 +31,7 @@ FULL: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "mode": frozenset({MODE}),
         "scheduler": frozenset({GROUPS}),
         "batch": frozenset({VALUE}),
+        "input": frozenset({VALUE}),
         "rng": frozenset({VALUE}),
         "file": frozenset({VALUE}),
         "process": frozenset({VALUE}),

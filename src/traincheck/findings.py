@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -67,7 +68,8 @@ def group_findings(
         broken = _explained(number, invariants[number], violations[number])
         if broken is not None:
             groups.setdefault(broken.explanation.kind, []).append(broken)
-    command = f"traincheck trace diff {reference} {run}" if reference else f"traincheck trace show {run}"
+    words = ["trace", "diff", reference, run] if reference else ["trace", "show", run]
+    command = shlex.join(["traincheck", *words])
     ordered = []
     for members in groups.values():
         members.sort(key=lambda one: (one.step, -one.explanation.specificity, one.at, one.number))

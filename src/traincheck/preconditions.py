@@ -64,6 +64,14 @@ def text_column(series: pl.Series) -> pl.DataFrame:
     )
 
 
+def meta_column(meta: pl.Series, name: str) -> pl.DataFrame | None:
+    """A property column of other context of imported traces: a key of the JSON objects in ``meta``."""
+    if meta.null_count() == len(meta) or "'" in name or '"' in name:
+        return None
+    found = pl.DataFrame({"meta": meta}).select(pl.col("meta").str.json_path_match(f"$['{name}']").alias("value"))
+    return None if found["value"].null_count() == len(meta) else text_column(found["value"])
+
+
 def number_column(series: pl.Series, identity: bool = False) -> pl.DataFrame:
     """A property column of integers; with ``identity`` they are compared, but equal no constant."""
     text = pl.col("int").cast(pl.String)

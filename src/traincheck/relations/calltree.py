@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traincheck.preconditions import number_column, text_column
+from traincheck.preconditions import meta_column, number_column, text_column
 from traincheck.relations.tables import key_text
 
 Ints = npt.NDArray[np.int64]
@@ -16,6 +16,7 @@ Ints = npt.NDArray[np.int64]
 SLIM = (
     "process",
     "rank",
+    "thread",
     "call",
     "parent",
     "function",
@@ -28,6 +29,7 @@ SLIM = (
     "stage",
     "location",
     "span",
+    "meta",
 )
 """Columns of a call that relations use."""
 
@@ -112,6 +114,10 @@ class CallSource:
             return number_column(self._calls["rank"], identity=True)
         if prop == "process_id":
             return number_column(self._calls["process"], identity=True)
+        if prop == "thread_id":
+            return number_column(self._calls["thread"], identity=True)
+        if prop.startswith("meta_vars."):
+            return meta_column(self._calls["meta"], prop.removeprefix("meta_vars."))
         if prop.startswith("captures."):
             return self._capture(prop.removeprefix("captures."))
         return None

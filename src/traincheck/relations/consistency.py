@@ -16,7 +16,17 @@ import numpy as np
 import polars as pl
 
 from traincheck.invariants import Clause, Conjunction, Group, Invariant, Support, VarNameParam, VarParam, VarTypeParam
-from traincheck.preconditions import Prop, Records, Unexplained, deduce, holds, number_column, propose, text_column
+from traincheck.preconditions import (
+    Prop,
+    Records,
+    Unexplained,
+    deduce,
+    holds,
+    meta_column,
+    number_column,
+    propose,
+    text_column,
+)
 from traincheck.relations.base import (
     COUNTS,
     MOST_VIOLATIONS,
@@ -30,7 +40,7 @@ from traincheck.relations.base import (
     StateNeed,
     fit,
 )
-from traincheck.relations.names import last, short
+from traincheck.relations.names import as_recorded, last, short
 from traincheck.relations.tables import Tables, Window, key_text
 from traincheck.relations.wording import condition, names, properties
 
@@ -94,7 +104,9 @@ class Consistency:
         asked: set[str] = set()
         for _, invariant in invariants:
             wanted |= {(param.var_type, param.attr_name) for param in _params(invariant)}
-            asked |= {p.removeprefix("attributes.") for p in properties(invariant) if p.startswith("attributes.")}
+            asked |= {
+                as_recorded(p.removeprefix("attributes.")) for p in properties(invariant) if p.startswith("attributes.")
+            }
         types = sorted({kind for kind, _ in wanted})
         attributes = sorted({attribute for _, attribute in wanted} | asked)
         states = _slim(
@@ -227,6 +239,7 @@ def _slim(states: pl.DataFrame) -> pl.DataFrame:
         "int",
         "float",
         "value",
+        "meta",
         key_text().alias("key"),
     ).with_columns(pl.col("owner", "reason").fill_null(""))
 
@@ -321,6 +334,7 @@ _OTHER: Final = (
     "key",
     "new",
     "observation",
+    "meta",
 )
 
 
@@ -372,12 +386,14 @@ class _PairSource:
             return text_column(self._pairs["reason"])
         if prop == f"{_FROM}moment":
             return text_column(self._pairs["moment"])
-        if prop == "process_id":
+        if prop in ("process_id", "thread_id"):  # states of 0.x come one thread a process
             return number_column(self._pairs[f"{side}process"], identity=True)
         if prop == "rank":
             return number_column(self._pairs[f"{side}rank"], identity=True)
+        if prop.startswith("meta_vars."):
+            return meta_column(self._pairs[f"{side}meta"], prop.removeprefix("meta_vars."))
         if prop.startswith("attributes."):
-            return self._fact(prop.removeprefix("attributes."))
+            return self._fact(as_recorded(prop.removeprefix("attributes.")))
         return None
 
     def _fact(self, attribute: str) -> pl.DataFrame | None:

@@ -30,7 +30,7 @@ from traincheck.preconditions import Prop, Records, Unexplained, deduce, holds, 
 from traincheck.relations.base import COUNTS, MOST_VIOLATIONS, VIOLATIONS, Candidate, Judgement, Numbered, fit
 from traincheck.relations.calltree import CallSource, capture_props, located, signature
 from traincheck.relations.contain_calls import MIN_CALLS, MIN_STEPS, PARENT, CallTable
-from traincheck.relations.names import learnable
+from traincheck.relations.names import as_recorded, learnable
 from traincheck.relations.tables import Tables, key_text
 from traincheck.relations.values import generalise, matches
 
@@ -86,7 +86,7 @@ def asked(group: Group | None, prefix: str = "attributes.") -> set[str]:
     for conj in group.preconditions if group else ():
         for clause in conj.clauses:
             if isinstance(clause, Clause) and clause.prop_name.startswith(prefix):
-                found.add(clause.prop_name.removeprefix(prefix))
+                found.add(as_recorded(clause.prop_name.removeprefix(prefix)))
     return found
 
 
@@ -176,7 +176,7 @@ def changes(history: pl.DataFrame, new: pl.DataFrame, calls: pl.DataFrame) -> pl
     after = new.filter(pl.col("moment") == "after", pl.col("call") > 0, ~pl.col("kind").is_in(["missing", "error"]))
     # The value at the end is that of the last observation after the call.
     after = after.unique([*_KEY, "call"], keep="last", maintain_order=True)
-    columns = ("rank", "signature", "function", "step", "stage", "location", "begin_seq")
+    columns = ("rank", "thread", "signature", "function", "step", "stage", "location", "begin_seq", "exception", "meta")
     after = after.join(
         calls.filter(pl.col("signature").is_not_null()).select("process", "call", *columns),
         on=["process", "call"],
@@ -279,7 +279,7 @@ class VariableSource:
             return text_column(self._examples[columns[prop]])
         if not prop.startswith("attributes."):
             return None
-        attribute = prop.removeprefix("attributes.")
+        attribute = as_recorded(prop.removeprefix("attributes."))
         mine = self._history.filter(pl.col("attribute") == attribute)
         if mine.is_empty():
             return None

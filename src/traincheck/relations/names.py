@@ -54,6 +54,11 @@ def short(name: str) -> str:
     return ".".join(parts[-2:])
 
 
+def as_recorded(attribute: str) -> str:
+    """Name of an attribute as the importer gives it: the prefix of 0.x as its later versions wrote it."""
+    return attribute.replace("_ML_DAIKON_", "_TRAINCHECK_", 1) if attribute.startswith("_ML_DAIKON_") else attribute
+
+
 def last(name: str) -> str:
     """Last part of a dotted name: ``torch.nn.Parameter`` -> ``Parameter``."""
     return name.rpartition(".")[2]

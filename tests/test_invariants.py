@@ -137,7 +137,9 @@ def test_refused_with_file_line_and_field(tmp_path: Path, name: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", '"x"', "null", "[" * 100_000, '{"failed_reason": "x", "invariant": {}}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "3", '"x"', "null", "[" * 100_000, '{"failed_reason": "x", "invariant": {}}']
+)
 def test_other_things_are_not_invariants(text: str) -> None:
     with pytest.raises(InvariantFileError):
         parse_invariant(text)

@@ -138,10 +138,10 @@ class _Run:
     def update(self, step: int, watched: bool) -> None:
         p, w = self.process, self.world
         if watched:
+            with p.observe("scheduler", "alone", 0):
+                self.group(step)
             call = p.begin(STEP, location=("train.py", 14, "main"))
             self.look("step", "before", call.number, "data", "grad")
-            with p.observe("lr", "alone", 0):
-                self.group(step)
             if w.killed and step == w.steps:
                 return
             if w.fused_from is None or step < w.fused_from:

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from traincheck.check import check
+from traincheck.errors import TraincheckError
+from traincheck.infer import REJECTED, infer
+from traincheck.invariants import load_invariants
+from traincheck.trace.build import TraceBuilder
+
+from .relations.worlds import World, texts
+
+
+def test_more_references_make_it_smaller_and_surer() -> None:
+    one = infer([World().trace()])
+    two = infer([World().trace(), World(fused_from=1, seed=1).trace()])
+    assert len(two) < len(one)
+    assert "AdamW.step() always calls adamw.adamw()" not in texts(two.invariants)
+    reasons = {rejected.invariant.text_description: rejected for rejected in two.rejected}
+    lost = reasons["AdamW.step() always calls adamw.adamw()"]
+    assert "reference 1" in str(lost.counterexample)
+    assert all(invariant.support and invariant.support.references == 2 for invariant in two)
+
+
+def test_accumulation_relaxes_the_rule_instead_of_breaking_it() -> None:
+    learned = infer([World(accumulate=2).trace()])
+    assert "Tensor.backward() changes every Parameter.grad: anything --> non-None" in texts(learned.invariants)
+    assert check(World(accumulate=3, steps=2).trace(), learned).exit_code == 0
+
+
+def test_learning_rate_zero_is_a_condition() -> None:
+    learned = infer([World(warmup=2).trace()])
+    rule = "AdamW.step() changes every Parameter.data: non-None --> non-None when optimizer.lr is above-zero"
+    assert rule in texts(learned.invariants)
+    assert check(World(warmup=4).trace(), learned).exit_code == 0
+    assert check(World(warmup=1, not_in_optimizer=("fc.weight",)).trace(), learned).exit_code == 3
+
+
+def test_frozen_parameters_of_the_reference_are_a_condition() -> None:
+    learned = infer([World(frozen=("conv.bias",)).trace()])
+    rules = [text for text in texts(learned.invariants) if text.startswith("Tensor.backward() changes every")]
+    assert rules == ["Tensor.backward() changes every Parameter.grad: None --> non-None where requires_grad is True"]
+    assert check(World(frozen=("fc.weight",)).trace(), learned).exit_code == 0
+
+
+def test_set_up_is_not_learned() -> None:
+    b = TraceBuilder()
+    for _ in range(5):
+        with b.call("m.setup"), b.call("m.load"):
+            pass
+    for _ in range(5):
+        b.step()
+        with b.call("m.work"), b.call("m.part"):
+            pass
+    assert texts(infer([b.trace()]).invariants) == ["m.work() always calls m.part()"]
+
+
+def test_once_is_not_a_rule() -> None:
+    b = TraceBuilder()
+    for step in range(6):
+        b.step()
+        if step == 3:
+            for _ in range(4):
+                with b.call("m.save"), b.call("m.write"):
+                    pass
+    assert not len(infer([b.trace()]))
+
+
+def test_private_functions_and_questions_are_not_learned() -> None:
+    b = TraceBuilder()
+    for _ in range(5):
+        b.step()
+        for child in ("m._hidden", "m.is_ready", "m.f.<locals>.g", "torch.overrides.x"):
+            with b.call("m.work"), b.call(child):
+                pass
+    assert not len(infer([b.trace()]))
+
+
+def test_what_follows_from_others_is_folded() -> None:
+    b = TraceBuilder()
+    for _ in range(4):
+        b.step()
+        with b.call("m.a"), b.call("m.b"), b.call("m.c"):
+            pass
+    assert texts(infer([b.trace()]).invariants) == ["m.a() always calls m.b()", "m.b() always calls m.c()"]
+
+
+def test_the_stage_is_a_condition() -> None:
+    b = TraceBuilder()
+    for _ in range(4):
+        b.step()
+        for stage in ("training", "evaluation"):
+            b.stage(stage)
+            with b.call("m.forward"):
+                if stage == "training":
+                    with b.call("m.dropout"):
+                        pass
+    assert texts(infer([b.trace()]).invariants) == ["m.forward() always calls m.dropout() when stage is training"]
+
+
+def test_saved_with_provenance_and_rejected(tmp_path: Path) -> None:
+    trace = World(fused_from=4, evaluate_every=0).trace()
+    learned = infer([trace])
+    learned.save(tmp_path / "good.jsonl")
+    loaded = load_invariants(tmp_path / "good.jsonl")
+    assert list(loaded) == list(learned)
+    provenance = loaded.provenance[0]
+    assert provenance["invariants"] == len(learned)
+    assert provenance["references"][0]["steps"] == 6
+    lines = (tmp_path / f"good.jsonl{REJECTED}").read_text().splitlines()
+    rejected = [json.loads(line) for line in lines]
+    assert len(rejected) == provenance["rejected"] == len(learned.rejected) > 0
+    assert all(line["reason"] and line["invariant"]["relation"] for line in rejected)
+
+
+def test_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    """Neither hash seeds nor threads change the file."""
+    run = World(ranks=2).builder().write(tmp_path / "run")
+    program = "import sys; from traincheck.infer import infer; infer([sys.argv[1]]).save(sys.argv[2])"
+    written = []
+    for seed in ("1", "2"):
+        target = tmp_path / f"{seed}.jsonl"
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "POLARS_MAX_THREADS": seed}
+        subprocess.run([sys.executable, "-c", program, str(run), str(target)], env=environment, check=True, timeout=120)
+        written.append(target.read_bytes() + target.with_name(target.name + ".provenance.json").read_bytes())
+    assert written[0] == written[1]
+    assert written[0]
+
+
+def test_bad_input_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TraincheckError, match="at least one healthy run"):
+        infer([])
+    with pytest.raises(TraincheckError, match="unknown relation 'Magic'"):
+        infer([World(steps=1).trace()], relations=["Magic"])
+    with pytest.raises(TraincheckError):
+        infer([tmp_path / "nothing"])
+
+
+def test_an_empty_trace_teaches_nothing() -> None:
+    assert not len(infer([TraceBuilder().trace()]))

@@ -108,7 +108,7 @@ def main() -> None:
     options = parser.parse_args()
     modes = ["plain", *options.modes, *(PEER if options.peer else ())]
     results: dict[str, dict[str, list[dict]]] = {}
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     for workload in options.workload:
         rounds: dict[str, list[dict]] = {mode: [] for mode in modes}
         for number in range(options.pairs):

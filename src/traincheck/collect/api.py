@@ -23,7 +23,8 @@ def collect(path: str | os.PathLike[str], *, force: bool = False, **plan: Any) -
     """Collect what this process does inside the block into the folder ``path``, and give that path.
 
     Keyword arguments are ``Plan``'s fields (``scope="boundary"``, ``every=10``, ...). Raises CollectError if a
-    collection is already running here, if ``path`` holds something, or if it can't be written; ValueError for a wrong plan.
+    collection is already running here, if ``path`` holds something, or if it can't be written; ValueError for a
+    wrong plan.
     """
     import torch  # noqa: F401  a session starts with torch loaded
 

@@ -3,7 +3,7 @@
 from setuptools import Extension, setup
 
 COLLECT = "src/traincheck/collect/"
-PARTS = ("", "_calls", "_captures", "_faults", "_location", "_objects", "_recorder", "_table", "_torch", "_values")
+PARTS = ("", "_calls", "_captures", "_exit", "_faults", "_location", "_objects", "_recorder", "_table", "_torch", "_values")
 
 setup(
     ext_modules=[

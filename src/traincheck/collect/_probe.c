@@ -237,10 +237,35 @@ static PyObject *probe_replace(PyObject *module, PyObject *args)
 
 #define FAST(f) (PyCFunction)(void (*)(void))(f)
 
+static PyObject *probe_on_first_call(PyObject *module, PyObject *function)
+{
+    if (!PyCallable_Check(function))
+        return PyErr_Format(PyExc_TypeError, "on_first_call() takes a callable, not %.200s", Py_TYPE(function)->tp_name);
+    if (recorder.on) {
+        PyErr_SetString(PyExc_RuntimeError, "on_first_call() is for when nothing is recorded: close() or abandon() first");
+        return NULL;
+    }
+    Py_XSETREF(recorder.waiting, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+static PyObject *probe_at_exit(PyObject *module, PyObject *args)
+{
+    PyObject *path;
+    long long offset;
+    if (!PyArg_ParseTuple(args, "O&L:at_exit", PyUnicode_FSConverter, &path, &offset))
+        return NULL;
+    int failed = exit_note(PyBytes_AS_STRING(path), offset);
+    Py_DECREF(path);
+    return failed ? PyErr_NoMemory() : Py_NewRef(Py_None);
+}
+
 static PyMethodDef functions[] = {
     {"open", FAST(probe_open), METH_VARARGS | METH_KEYWORDS, "open(directory, segment_bytes, miss, clock=-1)"},
     {"close", probe_close, METH_NOARGS, NULL},
     {"abandon", probe_abandon, METH_NOARGS, NULL},
+    {"on_first_call", probe_on_first_call, METH_O, NULL},
+    {"at_exit", probe_at_exit, METH_VARARGS, "at_exit(path, offset)"},
     {"recording", probe_recording, METH_NOARGS, NULL},
     {"pause", probe_pause, METH_NOARGS, NULL},
     {"resume", probe_resume, METH_NOARGS, NULL},

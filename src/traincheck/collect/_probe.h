@@ -87,6 +87,7 @@ typedef struct {
     bool stale; /* a fork left Python references of the parent's recorder behind */
     char *directory;
     PyObject *miss;
+    PyObject *waiting; /* called at the first call while nothing is recorded: see on_first_call */
     int error; /* errno of the last failed reservation */
 } Recorder;
 
@@ -97,6 +98,8 @@ bool recorder_make_room(void);
 int recorder_open(PyObject *directory, Py_ssize_t segment_bytes, PyObject *miss, int clock);
 void recorder_close(void);
 void recorder_abandon(void);
+bool recorder_wake(void);
+int exit_note(const char *path, long long offset);
 void recorder_clock_mark(Thread *t);
 
 static inline uint64_t clock_ns(clockid_t id)
@@ -203,7 +206,8 @@ typedef struct {
 } Table;
 
 uint32_t table_get(const Table *t, const uint64_t *key, size_t n); /* 0 = absent */
-void table_put(Table *t, const uint64_t *key, size_t n, uint32_t number);
+/* The number under the key from now on: the one given, or the one another thread put there first. */
+uint32_t table_put(Table *t, const uint64_t *key, size_t n, uint32_t number);
 void table_clear(Table *t);
 
 /* --- values ------------------------------------------------------------------------------------------------------- */

@@ -36,6 +36,18 @@ def abandon() -> None:
     can reach the parent's trace, also when nobody calls this.
     """
 
+def on_first_call(function: Callable[[], Any]) -> None:
+    """Call ``function`` (muted, once) when an enabled probe is called the next time; if it opened the recorder, that call is recorded.
+
+    For a forked child, which may never call anything. Forgotten by open, close and abandon. Raises RuntimeError while recording.
+    """
+
+def at_exit(path: str, offset: int) -> None:
+    """When this process calls exit(3), after Python is gone, write its status over the 4 bytes (``null``) at ``offset`` of ``path``.
+
+    The last call wins; a forked child has to say it again. Does nothing where the C library has no on_exit.
+    """
+
 def recording() -> bool: ...
 def pause() -> None:
     """Stop appending call and capture records (sampling); observe, state and mark still append. Hooks still run.

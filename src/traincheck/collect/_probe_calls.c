@@ -192,8 +192,10 @@ PyObject *probe_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
 {
     Probe *p = (Probe *)self;
     Thread *t = &this_thread;
-    if (UNLIKELY(!recorder.on || !p->enabled || t->muted))
-        return forward(&p->stand, args, nargsf, kwnames);
+    if (UNLIKELY(!recorder.on || !p->enabled || t->muted)) {
+        if (LIKELY(!recorder.waiting || recorder.on || !p->enabled || t->muted) || finalizing() || !recorder_wake())
+            return forward(&p->stand, args, nargsf, kwnames);
+    }
     if (UNLIKELY(t->epoch != recorder.epoch))
         thread_enter(t);
     if (UNLIKELY(!p->simple || !p->record || recorder.paused)) {

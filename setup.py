@@ -3,7 +3,19 @@
 from setuptools import Extension, setup
 
 COLLECT = "src/traincheck/collect/"
-PARTS = ("", "_calls", "_captures", "_exit", "_faults", "_location", "_objects", "_recorder", "_table", "_torch", "_values")
+PARTS = (
+    "",
+    "_calls",
+    "_captures",
+    "_exit",
+    "_faults",
+    "_location",
+    "_objects",
+    "_recorder",
+    "_table",
+    "_torch",
+    "_values",
+)
 
 setup(
     ext_modules=[

@@ -494,7 +494,20 @@ def test_memory_does_not_grow(open_recording: OpenRecording) -> None:
         path.unlink()
 
 
-def test_the_number_of_interned_values_is_bounded(recording: Recording) -> None:
-    """Not a million here: what is over the limit becomes an object, which the writer shows by asking for its type."""
-    assert _probe.encode("x" * 200)[0] == Value.SYMBOL
-    assert _probe.encode("x" * 201)[0] == Value.OBJECT
+def test_the_number_of_interned_values_is_bounded(tmp_path: Path) -> None:
+    """A program that passes ever new strings fills neither memory nor the symbols file: in the end they are objects."""
+    asked = 0
+
+    def miss(kind: int, obj: Any) -> int:
+        nonlocal asked
+        asked += 1
+        return asked
+
+    _probe.open(str(tmp_path), 1 << 16, miss)
+    kinds = [_probe.encode(str(i))[0] for i in range(1_000_010)]
+    assert kinds.count(Value.SYMBOL) == 1_000_000
+    assert kinds[-10:] == [Value.OBJECT] * 10
+    assert _probe.encode("0")[0] == Value.SYMBOL
+    assert _probe.encode(torch.ones(1))[0] == Value.OBJECT
+    assert asked < 1_000_010
+    _probe.close()

@@ -155,7 +155,7 @@ def test_shutdown_with_the_recorder_open(tmp_path: Path) -> None:
         time.sleep(0.2)
         print("out")
     """
-    for _ in range(3):
+    for _ in range(2):
         for path in tmp_path.glob("*.tcev"):
             path.unlink()
         assert run(program, tmp_path) == "out\n"

@@ -7,6 +7,7 @@ import io
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -302,6 +303,26 @@ def test_tensor_subclasses_of_all_kinds(recording: Recording) -> None:
         assert high == id(value)
     assert kinds["Tensor", "torch.sparse_coo"] == kinds["Tensor", "torch.sparse_csr"] == Value.TENSOR
     assert kinds["FakeTensor", "torch.strided"] == Value.TENSOR
+
+
+def test_dtensors_differ_by_placement(recording: Recording, tmp_path: Path) -> None:
+    import torch.distributed as dist
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        full = torch.ones(4, 2)
+        made = [distribute_tensor(full, mesh, [p]) for p in (Shard(0), Shard(1), Replicate(), Shard(0))]
+        encoded = [_probe.encode(t) for t in made]
+        assert [kind for kind, _, _ in encoded] == [Value.TENSOR] * 4
+        symbols = [low for _, low, _ in encoded]
+        assert len(set(symbols[:3])) == 3
+        assert symbols[3] == symbols[0]
+        assert recording.symbols.by_id[symbols[0]][1][0] == "DTensor"
+        assert _probe.faults() == []
+    finally:
+        dist.destroy_process_group()
 
 
 # --- copies and files -------------------------------------------------------------------------------------------------

@@ -340,9 +340,7 @@ static uint32_t capture_id(uint32_t function, const Place *p)
     Py_XDECREF(path);
     if (PyErr_Occurred())
         fault("capture", NULL);
-    if (id && epoch == recorder.epoch && !table_get(&capture_ids, key, 3))
-        table_put(&capture_ids, key, 3, id);
-    return id;
+    return id && epoch == recorder.epoch ? table_put(&capture_ids, key, 3, id) : id;
 }
 
 static void write_place(uint32_t function, const Place *p, PyObject *o, Thread *t, uint64_t call, Value *v)

@@ -114,8 +114,8 @@ uint32_t location_symbol_now(void)
         id = location ? miss(MISS_LOCATION, location) : 0;
         uint64_t held_key = key[0];
         /* Only while the code object is held may its address stand for it. */
-        if (id && epoch == recorder.epoch && table_get(&codes, &held_key, 1) && !table_get(&locations, key, 2))
-            table_put(&locations, key, 2, id);
+        if (id && epoch == recorder.epoch && table_get(&codes, &held_key, 1))
+            id = table_put(&locations, key, 2, id);
         Py_XDECREF(location);
         if (PyErr_Occurred())
             fault("location", NULL);

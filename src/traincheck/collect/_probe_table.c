@@ -52,17 +52,20 @@ uint32_t table_get(const Table *t, const uint64_t *key, size_t n)
 }
 
 /* Without memory nothing is kept: the number is asked for again the next time. */
-void table_put(Table *t, const uint64_t *key, size_t n, uint32_t number)
+uint32_t table_put(Table *t, const uint64_t *key, size_t n, uint32_t number)
 {
+    uint32_t first = table_get(t, key, n);
+    if (first)
+        return first;
     if ((!t->slots || 2 * (t->used + 1) > t->mask) && !grow(t))
-        return;
+        return number;
     if (t->words_used + n + 1 > t->words_size) {
         size_t size = t->words_size ? t->words_size * 2 : 1024;
         while (size < t->words_used + n + 1)
             size *= 2;
         uint64_t *words = realloc(t->words, size * sizeof *words);
         if (!words)
-            return;
+            return number;
         t->words = words;
         t->words_size = size;
     }
@@ -77,6 +80,7 @@ void table_put(Table *t, const uint64_t *key, size_t n, uint32_t number)
     memcpy(entry + 1, key, n * sizeof *key);
     t->words_used += n + 1;
     t->used += 1;
+    return number;
 }
 
 void table_clear(Table *t)

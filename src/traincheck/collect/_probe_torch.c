@@ -7,6 +7,7 @@
 #include "_probe.h"
 
 #define DIMENSION_LIMIT 32
+#define KEY_WORDS (4 + DIMENSION_LIMIT + 2 + DIMENSION_LIMIT)
 
 enum { FIELD_DTYPE, FIELD_SHAPE, FIELD_DEVICE, FIELD_REQUIRES_GRAD, FIELD_IS_LEAF, FIELD_LAYOUT, FIELD_RETAINS_GRAD, FIELDS };
 
@@ -22,10 +23,12 @@ static struct {
     PyObject *mode_active;
     PyGetSetDef *field[FIELDS];
     PyObject *enter, *exit, *grad;
+    PyTypeObject *dtensor; /* NULL until torch.distributed.tensor is imported */
 } torch;
 
 static Table tensors;      /* type serial, dtype, layout, device and flags, dimensions -> id */
 static PyObject *devices;  /* dict: torch.device -> small number */
+static PyObject *layouts;  /* dict: placements of a DTensor (a tuple of torch's own immutable objects) -> small number */
 
 static PyTypeObject *get_type(PyObject *module, const char *name)
 {
@@ -184,25 +187,79 @@ PyObject *tensor_attribute(PyObject *tensor, PyObject *name)
 
 /* --- descriptors -------------------------------------------------------------------------------------------------- */
 
-uint32_t device_number(PyObject *device)
+/* A small number for a hashable object, 0 with an exception. */
+static uint32_t number_in(PyObject **dict, PyObject *o)
 {
-    if (!devices && !(devices = PyDict_New()))
-        goto error;
-    PyObject *known = PyDict_GetItemWithError(devices, device);
+    if (!*dict && !(*dict = PyDict_New()))
+        return 0;
+    PyObject *known = PyDict_GetItemWithError(*dict, o);
     if (known)
         return (uint32_t)PyLong_AsLong(known);
     if (PyErr_Occurred())
-        goto error;
-    PyObject *number = PyLong_FromSsize_t(PyDict_GET_SIZE(devices) + 1);
-    if (!number || PyDict_SetItem(devices, device, number) < 0) {
-        Py_XDECREF(number);
-        goto error;
+        return 0;
+    PyObject *number = PyLong_FromSsize_t(PyDict_GET_SIZE(*dict) + 1);
+    int failed = !number || PyDict_SetItem(*dict, o, number) < 0;
+    Py_XDECREF(number);
+    return failed ? 0 : (uint32_t)PyDict_GET_SIZE(*dict);
+}
+
+uint32_t device_number(PyObject *device)
+{
+    uint32_t number = number_in(&devices, device);
+    if (!number)
+        fault("device", NULL);
+    return number;
+}
+
+/* Sizes of a shape as words; how many, or -1 when they are not plain numbers (symbolic sizes, while tracing). */
+static Py_ssize_t shape_words(PyObject *shape, uint64_t *words)
+{
+    if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) > DIMENSION_LIMIT)
+        return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(shape); i++) {
+        PyObject *size = PyTuple_GET_ITEM(shape, i);
+        if (!PyLong_CheckExact(size))
+            return -1;
+        words[i] = (uint64_t)PyLong_AsLongLong(size);
     }
-    Py_DECREF(number);
-    return (uint32_t)PyDict_GET_SIZE(devices);
-error:
-    fault("device", NULL);
-    return 0;
+    return PyTuple_GET_SIZE(shape);
+}
+
+static bool is_dtensor(PyTypeObject *type)
+{
+    if (LIKELY(type == torch.tensor || type == torch.parameter))
+        return false;
+    if (!torch.dtensor) {
+        PyObject *module = module_named("torch.distributed.tensor");
+        if (module)
+            torch.dtensor = get_type(module, "DTensor");
+        Py_XDECREF(module);
+        PyErr_Clear();
+    }
+    return torch.dtensor && PyType_IsSubtype(type, torch.dtensor);
+}
+
+/* What else tells a DTensor's descriptor from another's: placements, mesh, local shape. 0 when it cannot be read. */
+static size_t dtensor_words(PyObject *o, uint64_t *words)
+{
+    size_t n = 0;
+    PyObject *spec = PyObject_GetAttrString(o, "_spec");
+    PyObject *local = PyObject_GetAttrString(o, "_local_tensor");
+    PyObject *placements = spec ? PyObject_GetAttrString(spec, "placements") : NULL;
+    PyObject *mesh = spec ? PyObject_GetAttrString(spec, "mesh") : NULL;
+    PyObject *shape = NULL;
+    if (placements && mesh && local && PyType_IsSubtype(Py_TYPE(local), torch.base) && (shape = field(local, FIELD_SHAPE))) {
+        words[0] = number_in(&layouts, placements);
+        words[1] = (uint64_t)PyObject_Hash(mesh);
+        Py_ssize_t dimensions = shape_words(shape, words + 2);
+        n = words[0] && dimensions >= 0 ? 2 + (size_t)dimensions : 0;
+    }
+    Py_XDECREF(spec);
+    Py_XDECREF(local);
+    Py_XDECREF(placements);
+    Py_XDECREF(mesh);
+    Py_XDECREF(shape);
+    return n;
 }
 
 /* The key of a tensor's descriptor; its length in words, 0 when it has none (symbolic sizes, an attribute that cannot be read). */
@@ -213,25 +270,24 @@ static size_t descriptor_key(PyObject *o, uint32_t serial, uint64_t *key)
     for (int i = 0; i < 6; i++)
         if (!(read[i] = field(o, i)))
             goto done;
-    PyObject *shape = read[FIELD_SHAPE];
-    if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) > DIMENSION_LIMIT || Py_TYPE(read[FIELD_DEVICE]) != torch.device ||
-        Py_TYPE(read[FIELD_DTYPE]) != torch.dtype || Py_TYPE(read[FIELD_LAYOUT]) != torch.layout)
+    if (Py_TYPE(read[FIELD_DEVICE]) != torch.device || Py_TYPE(read[FIELD_DTYPE]) != torch.dtype ||
+        Py_TYPE(read[FIELD_LAYOUT]) != torch.layout)
         goto done;
     uint32_t device = device_number(read[FIELD_DEVICE]);
     if (!device)
         goto done;
-    Py_ssize_t dimensions = PyTuple_GET_SIZE(shape);
-    for (Py_ssize_t i = 0; i < dimensions; i++) {
-        PyObject *size = PyTuple_GET_ITEM(shape, i);
-        if (!PyLong_CheckExact(size))
-            goto done;
-        key[4 + i] = (uint64_t)PyLong_AsLongLong(size);
-    }
+    Py_ssize_t dimensions = shape_words(read[FIELD_SHAPE], key + 4);
+    if (dimensions < 0)
+        goto done;
     key[0] = serial;
     key[1] = (uint64_t)(uintptr_t)read[FIELD_DTYPE];
     key[2] = (uint64_t)(uintptr_t)read[FIELD_LAYOUT];
     key[3] = (uint64_t)device << 2 | (read[FIELD_REQUIRES_GRAD] == Py_True) << 1 | (read[FIELD_IS_LEAF] == Py_True);
     n = 4 + (size_t)dimensions;
+    if (UNLIKELY(is_dtensor(Py_TYPE(o)))) {
+        size_t more = dtensor_words(o, key + n);
+        n = more ? n + more : 0;
+    }
 done:
     for (int i = 0; i < 6; i++)
         Py_XDECREF(read[i]);
@@ -245,8 +301,8 @@ static uint32_t descriptor_symbol(PyObject *o, const uint64_t *key, size_t n)
         return id;
     uint32_t epoch = recorder.epoch;
     id = miss(MISS_TENSOR, o);
-    if (id && epoch == recorder.epoch && !table_get(&tensors, key, n)) {
-        table_put(&tensors, key, n, id);
+    if (id && epoch == recorder.epoch) {
+        id = table_put(&tensors, key, n, id);
         interned_count += 1;
     }
     return id;
@@ -254,7 +310,7 @@ static uint32_t descriptor_symbol(PyObject *o, const uint64_t *key, size_t n)
 
 void encode_tensor(PyObject *o, TypeInfo info, Value *v)
 {
-    uint64_t key[4 + DIMENSION_LIMIT];
+    uint64_t key[KEY_WORDS];
     uint32_t id = 0;
     Thread *t = &this_thread;
     t->muted += 1; /* a wrapper subclass may answer for its sizes through __torch_dispatch__ */
@@ -282,4 +338,5 @@ void torch_clear(void)
 {
     table_clear(&tensors);
     Py_CLEAR(devices);
+    Py_CLEAR(layouts);
 }

@@ -6,7 +6,6 @@
 #include "_probe.h"
 
 #define TYPE_LIMIT 65536
-#define INT_BITS_LIMIT 4096
 #define TUPLE_LIMIT 16
 
 typedef struct {
@@ -190,8 +189,11 @@ static uint32_t symbol_of_type(PyTypeObject *type, int kind)
     if (e && LIKELY(e->symbol))
         return e->symbol;
     uint32_t id = miss(kind, (PyObject *)type);
-    if (id && (e = type_entry(type)))
+    if (id && (e = type_entry(type))) {
+        if (e->symbol) /* another thread was first */
+            return e->symbol;
         e->symbol = id;
+    }
     return id;
 }
 
@@ -221,6 +223,9 @@ static uint32_t intern(PyObject *key, PyObject *obj)
     uint32_t epoch = recorder.epoch;
     uint32_t id = miss(MISS_VALUE, obj);
     if (id && numbers && epoch == recorder.epoch) {
+        known = PyDict_GetItemWithError(numbers, key); /* another thread may have been first while miss() ran */
+        if (known)
+            return (uint32_t)PyLong_AsUnsignedLong(known);
         PyObject *number = PyLong_FromUnsignedLong(id);
         if (!number || PyDict_SetItem(numbers, key, number) < 0)
             fault("intern", NULL);
@@ -262,12 +267,12 @@ static void encode_int(PyObject *o, Value *v)
         v->high = 0;
         return;
     }
-    if (_PyLong_NumBits(o) > INT_BITS_LIMIT) { /* its decimal digits would cost more than they tell */
+    if (PyLong_AsDouble(o) == -1.0 && PyErr_Occurred()) { /* over 1024 bits: its digits would cost more than they tell */
         PyErr_Clear();
         encode_object(o, v);
         return;
     }
-    PyObject *plain = PyLong_CheckExact(o) ? Py_NewRef(o) : _PyLong_Copy((PyLongObject *)o);
+    PyObject *plain = PyLong_Type.tp_as_number->nb_int(o); /* int's own: no override of a subclass runs */
     if (!plain)
         PyErr_Clear();
     symbol_or_object(plain ? intern(plain, plain) : 0, o, v);
@@ -343,8 +348,8 @@ static uint32_t intern_words(Table *table, const uint64_t *key, size_t n, PyObje
         return id;
     uint32_t epoch = recorder.epoch;
     id = miss(MISS_VALUE, obj);
-    if (id && epoch == recorder.epoch && !table_get(table, key, n)) {
-        table_put(table, key, n, id);
+    if (id && epoch == recorder.epoch) {
+        id = table_put(table, key, n, id);
         interned_count += 1;
     }
     return id;

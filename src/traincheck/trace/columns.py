@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -26,9 +27,14 @@ _WANTED: Final = {Value.SYMBOL: 1, Value.ERROR: 1, Value.OBJECT: 1, Value.TENSOR
 def pick(values: Sequence[Any] | pl.Series, positions: Array, dtype: pl.DataType) -> pl.Series:
     """``values[positions]`` as a column of ``dtype``; null where a position is -1."""
     table = values if isinstance(values, pl.Series) else pl.Series(values, dtype=dtype, strict=False)
-    table = table.extend_constant(None, 1)
+    table = pl.concat([table, _null(table.dtype)])
     index = np.where(positions < 0, len(table) - 1, positions).astype(np.uint32)
-    return table.gather(pl.Series(index))
+    return table[pl.Series(index)]  # not gather(): that starts a query, dear for small tables
+
+
+@lru_cache(maxsize=100)
+def _null(dtype: pl.DataType) -> pl.Series:
+    return pl.Series([None], dtype=dtype)
 
 
 def text_of(symbol: Symbol, key: str) -> str | None:
@@ -177,7 +183,8 @@ def _hex(low: Array, high: Array) -> list[str]:
 
 def _masked(numbers: Array, keep: Array) -> pl.Series:
     column = pl.Series(np.ascontiguousarray(numbers))
-    return pl.select(pl.when(pl.Series(keep)).then(column)).to_series()
+    masked: pl.Series = column.zip_with(pl.Series(keep), _null(column.dtype).new_from_index(0, len(column)))
+    return masked
 
 
 def _numbered(mask: Array) -> Array:

@@ -92,7 +92,15 @@ class _Decoder:
             "rank": pl.Series([self.rank], dtype=pl.Int32).new_from_index(0, rows),
             **columns,
         }
-        return schema.conform(name, pl.DataFrame(given))
+        made = {}
+        for column in schema.FRAMES[name]:
+            found = given.get(column.name)
+            if found is None:
+                made[column.name] = pl.Series([None], dtype=column.dtype).new_from_index(0, rows)
+                continue
+            series = found if isinstance(found, pl.Series) else pl.Series(np.ascontiguousarray(found))
+            made[column.name] = series if series.dtype == column.dtype else series.cast(column.dtype)
+        return pl.DataFrame(made)
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
@@ -336,19 +344,19 @@ class _Decoder:
 
     def function_table(self) -> pl.DataFrame:
         """Every function that was named: kind and parameters."""
-        found = [e for e in self.symbols.entries if e["k"] == "function" and isinstance(e.get("name"), str)]
+        by_name: dict[str, dict[str, Any]] = {}
+        for entry in self.symbols.entries:
+            if entry["k"] == "function" and isinstance(entry.get("name"), str):
+                by_name.setdefault(entry["name"], entry)
+        found = by_name.values()
         params = [
             p if isinstance(p := e.get("params"), list) and all(isinstance(name, str) for name in p) else None
             for e in found
         ]
         return pl.DataFrame(
-            {
-                "function": [e["name"] for e in found],
-                "kind": [text_of(e, "kind") for e in found],
-                "params": params,
-            },
+            {"function": list(by_name), "kind": [text_of(e, "kind") for e in found], "params": params},
             schema=schema.schema("functions"),
-        ).unique("function", keep="first", maintain_order=True)
+        )
 
     def _known(self, kinds: Array) -> Array:
         known: Array = kinds <= max(Value)

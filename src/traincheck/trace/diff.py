@@ -16,7 +16,7 @@ from traincheck.trace.trace import Trace
 
 SCHEMA: Final = 1
 MOST: Final = 20
-"""How many variables and functions a difference lists."""
+"""How many partings, variables and functions a difference lists."""
 
 _CALL_KEY: Final = ["pair", "step", "thread", "order"]
 _CAPTURE_VALUES: Final = ["kind", "type", "value", "dtype", "shape", "device", "requires_grad", "is_leaf", "layout"]
@@ -51,7 +51,10 @@ class Parting:
 
 @dataclass(frozen=True)
 class Diff:
-    """Result of ``diff``. ``first`` is where the runs part, ``firsts`` the first of each kind and process, in order."""
+    """Result of ``diff``. ``first`` is where the runs part.
+
+    ``firsts`` are the first of each kind and process, of states also of each role, in order.
+    """
 
     a: str
     b: str
@@ -86,7 +89,9 @@ class Diff:
             others = [parting for parting in self.firsts if parting is not self.first]
             if others:
                 lines.append("Then:")
-                lines.extend(f"  {parting.text()}" for parting in others)
+                lines.extend(f"  {parting.text()}" for parting in others[:MOST])
+                if len(others) > MOST:
+                    lines.append(f"  … and {len(others) - MOST} more")
             if self.variables:
                 lines.append(f"Variables that differ first: {', '.join(self.variables)}")
             if self.function_counts:
@@ -226,13 +231,13 @@ def _differs(columns: Sequence[str]) -> pl.Expr:
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _first(frame: pl.DataFrame, seq: str) -> Iterator[dict[str, Any]]:
-    """The earliest row of each process pair."""
+def _first(frame: pl.DataFrame, seq: str, *of: str) -> Iterator[dict[str, Any]]:
+    """The earliest row of each process (and each value of the columns ``of``)."""
     at = pl.coalesce(seq, f"{seq}_b")
     yield from (
         frame.with_columns(at=at, who=pl.coalesce("process", "process_b"), as_rank=pl.coalesce("rank", "rank_b"))
         .sort("step", "at", maintain_order=True)
-        .unique("who", keep="first", maintain_order=True)
+        .unique(["who", *of], keep="first", maintain_order=True)
         .to_dicts()
     )
 
@@ -312,7 +317,7 @@ def _capture_partings(captures: pl.DataFrame) -> Iterator[Parting]:
 
 
 def _state_partings(states: pl.DataFrame) -> Iterator[Parting]:
-    for row in _first(states, "seq"):
+    for row in _first(states, "seq", "role"):
         yield Parting(
             kind="state",
             step=row["step"],

@@ -26,6 +26,7 @@ RECORD: Final = np.dtype(
 _HEADER: Final = struct.Struct("<8s4I8Q")
 _NAME: Final = re.compile(r"events-(\d{1,9})\.tcev")
 _CHUNK: Final = 1 << 15  # records read at a time while looking for the end of an open segment
+_MILLISECOND: Final = 1_000_000
 _FAR: Final = 1 << 61  # sequence numbers and times beyond are damage
 
 Records = npt.NDArray[Any]
@@ -269,6 +270,10 @@ def _nanoseconds(
         )
         raw += ns[0] - tick[0] if len(tick) else 0
         return raw
+    if ns[-1] - ns[0] < _MILLISECOND and raw[ticks].max(initial=0) - tick[-1] > 10 * (tick[-1] - tick[0]):
+        lacks.append(
+            ("clock", "The rate of the clock is known from less than a millisecond only; times are approximate.")
+        )
     # relative to the first pair: floats then hold nanoseconds exactly
     base_tick, base_ns = tick[0], ns[0]
     x, known, at = (

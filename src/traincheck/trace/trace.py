@@ -99,6 +99,8 @@ class Trace:
             name: found[0] if len(found) == 1 else pl.concat(found) if found else schema.empty(name)
             for name, found in parts.items()
         }
+        if len(parts["functions"]) > 1:
+            whole["functions"] = whole["functions"].unique("function", keep="first", maintain_order=True)
         return cls(
             path=path,
             manifest=manifest,
@@ -108,7 +110,7 @@ class Trace:
             states=whole["states"],
             marks=whole["marks"],
             variables=whole["variables"],
-            functions=whole["functions"].unique("function", keep="first", maintain_order=True),
+            functions=whole["functions"],
             lacks=list(lacks),
             source=source,
         )

@@ -37,15 +37,17 @@ def abandon() -> None:
     """
 
 def on_first_call(function: Callable[[], Any]) -> None:
-    """Call ``function`` (muted, once) when an enabled probe is called the next time; if it opened the recorder, that call is recorded.
+    """Call ``function`` (muted, once) when an enabled probe is called the next time.
 
-    For a forked child, which may never call anything. Forgotten by open, close and abandon. Raises RuntimeError while recording.
+    If it opened the recorder, that call is recorded. For a forked child, which may never call anything. Forgotten by
+    open, close and abandon. Raises RuntimeError while recording.
     """
 
 def at_exit(path: str, offset: int) -> None:
-    """When this process calls exit(3), after Python is gone, write its status over the 4 bytes (``null``) at ``offset`` of ``path``.
+    """When this process calls exit(3), after Python is gone, write its status to ``path``.
 
-    The last call wins; a forked child has to say it again. Does nothing where the C library has no on_exit.
+    It goes over the 4 bytes (``null``) at ``offset``. The last call wins; a forked child has to say it again. Does
+    nothing where the C library has no on_exit.
     """
 
 def recording() -> bool: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -51,6 +52,17 @@ def test_debug_shows_the_traceback(monkeypatch, how):
     result = CliRunner().invoke(app, arguments, env={"TRAINCHECK_DEBUG": "1"} if how == "environment" else {})
     assert result.exit_code == 1
     assert "Traceback (most recent call last)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EACCES, 2), (errno.ENOENT, 2), (errno.ENOTDIR, 2), (errno.ENOSPC, 1), (errno.EIO, 1)]
+)
+def test_files_that_cannot_be_used_are_named(monkeypatch, number, code):
+    fail_with(monkeypatch, OSError(number, os.strerror(number), "/some/file"))
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == code
+    assert result.stderr.startswith(f"error: cannot use /some/file: {os.strerror(number)}\ntry: ")
+    assert "Traceback" not in result.stderr
 
 
 def test_interruption_is_130(monkeypatch):

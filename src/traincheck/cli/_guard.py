@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +62,12 @@ class Commands(TyperGroup):
             if _is_usage(error):
                 raise
             debug = _debug(ctx)
+            if isinstance(error, OSError) and error.filename is not None:
+                # A file or folder that cannot be used: the reader needs its name, and no stack.
+                _output.error(f"cannot use {error.filename}: {error.strerror or error}", _remedy(error))
+                if debug:
+                    _output.traceback()
+                raise typer.Exit(BAD_INPUT if isinstance(error, _UNUSABLE) else OWN_FAILURE) from error
             text = " ".join(str(error).split())
             _output.error(
                 f"TrainCheck failed: {type(error).__name__}" + (f": {text}" if text else ""),
@@ -73,6 +80,15 @@ class Commands(TyperGroup):
 
 def _debug(ctx: Any) -> bool:
     return bool(ctx.find_root().params.get("debug"))
+
+
+_UNUSABLE = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+
+
+def _remedy(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "another folder, or other permissions"
+    return "free space, or another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "another path"
 
 
 def _is_usage(error: Exception) -> bool:

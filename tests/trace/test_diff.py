@@ -96,6 +96,21 @@ def test_variables_that_differ_first() -> None:
     assert found.states_differing == 1
 
 
+def test_calls_out_of_line_are_not_compared() -> None:
+    def trace(first: bool) -> Trace:
+        builder = TraceBuilder(rank=0)
+        builder.step()
+        for number in range(0 if first else 1, 4):
+            with builder.call("f" if number else "g", [number]):
+                pass
+        builder.step()
+        with builder.call("f", [9]):
+            pass
+        return builder.trace()
+
+    assert [parting.kind for parting in diff(trace(True), trace(False)).firsts] == ["call"]
+
+
 def test_function_counts() -> None:
     assert diff(run(), run(inner=None)).function_counts == [("torch.relu", 6, 5)]
 

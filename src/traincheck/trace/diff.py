@@ -193,8 +193,13 @@ def _calls(trace: Trace, pairs: pl.DataFrame, functions: pl.Series | None) -> pl
 
 
 def _captures(a: Trace, b: Trace, calls: pl.DataFrame, strict: bool) -> pl.DataFrame:
-    """Captures of the calls that are the same function on both sides, side by side."""
-    matched = calls.filter(pl.col("function") == pl.col("function_b")).with_row_index("match")
+    """Captures of the calls that are the same function on both sides, side by side.
+
+    After the first call of a step that differs, the rest of that step on that thread is no longer in line, and left out.
+    """
+    other = pl.col("function").ne_missing(pl.col("function_b"))
+    parted = pl.col("order").filter(other).min().over(["pair", "step", "thread"])
+    matched = calls.filter(~other & (parted.is_null() | (pl.col("order") < parted))).with_row_index("match")
     sides = []
     for trace, end in ((a, ""), (b, "_b")):
         keys = matched.select("match", pl.col(f"process{end}").alias("process"), pl.col(f"call{end}").alias("call"))

@@ -104,6 +104,18 @@ def test_the_stage_is_a_condition() -> None:
     assert texts(infer([b.trace()]).invariants) == ["m.forward() always calls m.dropout() when stage is training"]
 
 
+def test_a_run_that_never_evaluated_says_nothing_of_evaluation() -> None:
+    learned = infer([World(evaluate_every=0).trace()])
+    assert "AdamW.step() always calls adamw.adamw() when stage is init or training" not in texts(learned.invariants)
+    assert "AdamW.step() always calls adamw.adamw() when stage is training" in texts(learned.invariants)
+
+
+def test_clearing_speaks_of_what_is_there() -> None:
+    """Learned from a run in which every zero_grad had something to clear, it is silent where there is nothing."""
+    learned = infer([World(seed=1).trace()])
+    assert check(World(steps=1).trace(), learned).exit_code == 0
+
+
 def test_saved_with_provenance_and_rejected(tmp_path: Path) -> None:
     trace = World(fused_from=4, evaluate_every=0).trace()
     learned = infer([trace])

@@ -256,7 +256,7 @@ def conclude(
         tuple(outcomes),
         tuple(findings),
         tuple(sorted(never)),
-        tuple(str(lack) for lack in trace.lacks) if trace is not None else (),
+        tuple(lack.text for lack in trace.lacks) if trace is not None else (),
         facts,
     )
 

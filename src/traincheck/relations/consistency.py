@@ -42,7 +42,7 @@ from traincheck.relations.base import (
 )
 from traincheck.relations.names import as_recorded, last, short
 from traincheck.relations.tables import Tables, Window, key_text
-from traincheck.relations.wording import condition, names, properties
+from traincheck.relations.wording import condition, kind_of, names, properties
 
 GROUP: Final = "var"
 BASELINE: Final = "baseline"
@@ -166,10 +166,11 @@ class Consistency:
     def describe(self, invariant: Invariant) -> str:
         """The attribute and the condition."""
         one, two = _params(invariant)
-        first = f"{last(one.var_type)}.{_attribute(one.attr_name)}"
-        second = f"{last(two.var_type)}.{_attribute(two.attr_name)}"
+        first = f"{kind_of(invariant, GROUP, one.var_type)}.{_attribute(one.attr_name)}"
+        second = f"{kind_of(invariant, GROUP, two.var_type)}.{_attribute(two.attr_name)}"
         both = first if first == second else f"{first} and {second}"
-        return f"{both} is equal for two variables with {condition(invariant, GROUP, '').strip() or 'anything'}"
+        shared = condition(invariant, GROUP, "", without="role").strip()
+        return f"{both} is equal for two variables with {shared or 'anything'}"
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
         """Why it never applied."""

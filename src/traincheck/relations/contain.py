@@ -16,7 +16,7 @@ from traincheck.relations.contain_states import VARIABLE, StateCarry
 from traincheck.relations.names import last, short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.values import say
-from traincheck.relations.wording import condition, constants_of, names, properties
+from traincheck.relations.wording import condition, kind_of, names, properties
 
 Child = APIParam | VarTypeParam | VarNameParam
 
@@ -101,7 +101,8 @@ class APIContain:
         when = condition(invariant, PARENT)
         if isinstance(child, APIParam):
             return f"{_api(parent)} always calls {_api(child)}{when}"
-        what = f"{_kind(invariant, child)}.{_attribute(child.attr_name)}"
+        kind = kind_of(invariant, VARIABLE, child.var_type) if _each(invariant) else last(child.var_type)
+        what = f"{kind}.{_attribute(child.attr_name)}"
         if isinstance(child, VarNameParam):
             what = f"{child.var_name}.{_attribute(child.attr_name)}"
         elif _each(invariant):
@@ -144,12 +145,6 @@ def _params(invariant: Invariant) -> tuple[APIParam, Child]:
 def _each(invariant: Invariant) -> bool:
     group: Group | None = invariant.precondition.get(VARIABLE)
     return group is not None and bool(group.preconditions)
-
-
-def _kind(invariant: Invariant, child: VarTypeParam | VarNameParam) -> str:
-    """What the variables are: ``Parameter``, or their role where the precondition names it."""
-    roles = constants_of(invariant, VARIABLE, "role") if _each(invariant) else []
-    return " or ".join(str(role).replace("_", " ") for role in roles) or last(child.var_type)
 
 
 def _attribute(name: str) -> str:

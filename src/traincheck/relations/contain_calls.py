@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from traincheck.invariants import ALWAYS, APIParam, Group, Invariant, Support
+from traincheck.invariants import ALWAYS, APIParam, Clause, Conjunction, Group, Invariant, Support
 from traincheck.preconditions import Prop, Records, Unexplained, deduce, holds, propose
 from traincheck.relations.base import COUNTS, MOST_VIOLATIONS, VIOLATIONS, Candidate, Judgement, Numbered, fit
 from traincheck.relations.calltree import (
@@ -245,15 +245,16 @@ def hypothesize(references: Sequence[Tables]) -> list[Candidate]:
         .filter(pl.col("held") >= MIN_CALLS)
         .sort("parent", "child")
     )
+    known = _stages(tables)
     candidates: list[Candidate] = []
     for row in counted.filter(pl.col("held") == pl.col("calls")).iter_rows(named=True):
         if row["steps"] >= MIN_STEPS:
             candidates.append(
-                Candidate(_invariant(row, ALWAYS, row["held"], 0, row["steps"], row["ranks"], row["references"]))
+                Candidate(_invariant(row, known, row["held"], 0, row["steps"], row["ranks"], row["references"]))
             )
     mixed = counted.filter(pl.col("held") < pl.col("calls"))
     for (parent,), rows in mixed.group_by(["parent"], maintain_order=True):
-        candidates += _conditional(str(parent), rows, pairs, tables, references)
+        candidates += _conditional(str(parent), rows, pairs, tables, references, known)
     return candidates
 
 
@@ -311,6 +312,7 @@ def _conditional(
     pairs: pl.DataFrame,
     tables: Sequence[pl.DataFrame],
     references: Sequence[Tables],
+    known: Group,
 ) -> list[Candidate]:
     """Candidates for the children that only some calls of the parent contain."""
     calls, captures = _examples(parent, tables, references)
@@ -345,11 +347,31 @@ def _conditional(
         good = calls.filter(pl.Series(positive))
         steps = good.filter(pl.col("step") > 0).select("reference", "step").n_unique()
         ranks = good.select("reference", "process").n_unique()
+        condition = (
+            answer[PARENT] if "meta_vars.stage" in answer[PARENT].model_dump_json() else _both(answer[PARENT], known)
+        )
         invariant = _invariant(
-            row, answer[PARENT], int(positive.sum()), int((~positive).sum()), steps, ranks, good["reference"].n_unique()
+            row, condition, int(positive.sum()), int((~positive).sum()), steps, ranks, good["reference"].n_unique()
         )
         result.append(Candidate(invariant, None if steps >= MIN_STEPS else "held in fewer than two training steps"))
     return result
+
+
+def _stages(tables: Sequence[pl.DataFrame]) -> Group:
+    """The condition that the references demand of all: they cannot speak of evaluation if they never evaluated."""
+    seen = sorted({stage for table in tables for stage in table["stage"].unique().drop_nulls().to_list()})
+    if "evaluation" in seen or seen in ([], ["init"]):
+        return ALWAYS
+    clause = Clause(
+        type="constant", prop_name="meta_vars.stage", additional_path="None", prop_dtype="str", values=list(seen)
+    )
+    return Group(inverted=False, preconditions=[Conjunction(clauses=[clause])])
+
+
+def _both(one: Group, two: Group) -> Group:
+    """Both of two groups that have one conjunction each."""
+    clauses = [c for group in (one, two) for c in group.preconditions[0].clauses if isinstance(c, Clause)]
+    return Group(inverted=False, preconditions=[Conjunction(clauses=clauses)]) if clauses else ALWAYS
 
 
 _APART = 1 << 20

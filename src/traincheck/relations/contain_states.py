@@ -444,8 +444,15 @@ def _learn(subject: _Subject, examples: pl.DataFrame, history: pl.DataFrame, cap
     # What the variable itself was says more than the stage: of two that explain as much, the earlier one is taken.
     answer = deduce(positive, [*variable_features, *features], [PARENT, VARIABLE], units)
     if not isinstance(answer, Unexplained):
+        if post is None and pre == "non_none" and subject.attribute not in asked(answer[VARIABLE]):
+            # Clearing speaks of what is there to be cleared, also when the references never cleared twice.
+            there = Clause(type="generalised", prop_name=own, values=["non_none"])
+            answer[VARIABLE] = _and(answer[VARIABLE], there)
         if len(others) > 1:  # the type alone does not say which variables are meant
-            answer[VARIABLE] = _and_role(answer[VARIABLE], subject.role)
+            role = Clause(
+                type="constant", prop_name="role", additional_path="None", prop_dtype="str", values=[subject.role]
+            )
+            answer[VARIABLE] = _and(answer[VARIABLE], role)
         return [_candidate(subject, child, answer, examples, positive)]
 
     rejected = _rejected(subject, child, answer, examples, positive)
@@ -464,8 +471,7 @@ def _learn(subject: _Subject, examples: pl.DataFrame, history: pl.DataFrame, cap
     return [rejected, _candidate(subject, child, weaker, calls, some)]
 
 
-def _and_role(group: Group, role: str) -> Group:
-    clause = Clause(type="constant", prop_name="role", additional_path="None", prop_dtype="str", values=[role])
+def _and(group: Group, clause: Clause) -> Group:
     rest = [c for conj in group.preconditions for c in conj.clauses if isinstance(c, Clause)]
     return Group(inverted=False, preconditions=[Conjunction(clauses=[clause, *rest])])
 

@@ -38,7 +38,7 @@ _SPOKEN: Final = (
 """Where torch's own home of a function is not the name people call it by."""
 
 _DUNDER: Final = re.compile(r"__\w+__")
-_ASKS: Final = re.compile(r"(^|\.)(is|has|get|can|should|current)_\w+$")
+_ASKS: Final = re.compile(r"(^|\.)(is|are|has|get|can|should|current)_\w+$")
 
 
 @lru_cache(maxsize=65536)
@@ -68,9 +68,10 @@ def last(name: str) -> str:
 def learnable(name: str) -> bool:
     """Whether rules are learned about the function: public, defined in the open, part of training.
 
-    Questions (``is_…``, ``get_…``) are not: whether they are asked says nothing about training.
+    Questions (``is_…``, ``get_…``) are not: whether they are asked says nothing about training. Nor is leaving a
+    context that was entered.
     """
-    if "<" in name or name.startswith(_NOT_TRAINING) or _ASKS.search(name):
+    if "<" in name or name.endswith(".__exit__") or name.startswith(_NOT_TRAINING) or _ASKS.search(name):
         return False
     return not any(
         part.startswith("_") and part not in _PRIVATE_BUT_OPEN and not _DUNDER.fullmatch(part)

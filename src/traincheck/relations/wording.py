@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from traincheck.invariants import UNCONDITIONAL, Clause, Group, Invariant
+from traincheck.relations.names import last
 from traincheck.relations.values import say
 
 _WORDS: Final = {
@@ -50,6 +51,12 @@ def constants_of(invariant: Invariant, group: str, prop: str) -> list[Any]:
         if isinstance(clause, Clause) and clause.type == "constant" and clause.prop_name == prop:
             return list(clause.values or [])
     return []
+
+
+def kind_of(invariant: Invariant, group: str, var_type: str) -> str:
+    """What the variables are: ``Parameter``, or their role where the precondition names it."""
+    roles = constants_of(invariant, group, "role")
+    return " or ".join(str(role).replace("_", " ") for role in roles) or last(var_type)
 
 
 def _group(group: Group, without: str = "") -> str:

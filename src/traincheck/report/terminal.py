@@ -29,6 +29,9 @@ def render(result: Result, console: Console, most: int = MOST_FINDINGS) -> None:
             )
         console.print(Text.assemble(("next: ", "bold"), result.findings[0].next_command), soft_wrap=True)
     console.print(_counts(result), soft_wrap=True)
+    summary = result.summary
+    if summary["total"] and not summary["violated"] and not summary["passed"]:
+        console.print(Text("warning: not one invariant could be applied to this run", style="yellow"), soft_wrap=True)
     for outcome in result.outcomes:
         if outcome.outcome == "error":
             console.print(Text(f"error: invariant {outcome.index}: {outcome.reason}", style="red"), soft_wrap=True)

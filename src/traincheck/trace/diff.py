@@ -195,7 +195,7 @@ def _calls(trace: Trace, pairs: pl.DataFrame, functions: pl.Series | None) -> pl
 def _captures(a: Trace, b: Trace, calls: pl.DataFrame, strict: bool) -> pl.DataFrame:
     """Captures of the calls that are the same function on both sides, side by side.
 
-    After the first call of a step that differs, the rest of that step on that thread is no longer in line, and left out.
+    After the first call of a step that differs, the rest of that step on that thread is out of line, and left out.
     """
     other = pl.col("function").ne_missing(pl.col("function_b"))
     parted = pl.col("order").filter(other).min().over(["pair", "step", "thread"])

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -42,6 +43,8 @@ def trial(mode: str, workload: str, steps: int, folder: Path, peer: str | None) 
     out = folder / "times.json"
     out.unlink(missing_ok=True)
     script = WORKLOADS / f"{workload}.py"
+    if mode in PEER:  # the 0.x tool writes beside the script
+        script = Path(shutil.copytree(WORKLOADS, folder / "workloads", dirs_exist_ok=True)) / script.name
     command = [sys.executable, str(script), str(out), str(steps)]
     run = folder / "run"
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -62,7 +65,7 @@ def trial(mode: str, workload: str, steps: int, folder: Path, peer: str | None) 
         ]
     elif mode in PEER:
         command = peer_command(mode, script, out, steps, run, folder, str(peer))
-        env["PYTHONPATH"] = str(WORKLOADS)
+        env["PYTHONPATH"] = str(script.parent)
     done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=1800, check=False)
     if not out.exists():
         raise SystemExit(
@@ -92,7 +95,7 @@ def peer_command(mode: str, script: Path, out: Path, steps: int, run: Path, fold
     launcher = folder / "run.sh"
     launcher.write_text(f"#!/bin/sh\nexec {python} {script} {out} {steps}\n")
     launcher.chmod(0o755)
-    subprocess.run(["rm", "-rf", str(run)], check=True)
+    shutil.rmtree(run, ignore_errors=True)
     tool = Path(python).parent / "traincheck-collect"
     return [str(tool), "-p", str(script), "-s", str(launcher), "--output-dir", str(run), "-t", "torch", *PEER[mode]]
 

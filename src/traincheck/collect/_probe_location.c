@@ -1,6 +1,8 @@
 /* The innermost frame of the user's own code, as a numbered location. Code objects already judged are remembered. */
 #include "_probe.h"
 
+#include <frameobject.h>
+
 #define CODE_LIMIT 65536
 
 static PyObject *prefixes;  /* tuple of str */

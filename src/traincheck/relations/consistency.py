@@ -444,7 +444,7 @@ def _learn(kind: str, role: str, attribute: str, rows: pl.DataFrame, states: pl.
         Clause(type="consistent", prop_name="owner", additional_path="None", prop_dtype="str"),
         Clause(type="unequal", prop_name="process_id", additional_path="None", prop_dtype="int"),
     ]
-    if roles > 1:
+    if roles > 1 or role != "parameter":
         fixed.append(Clause(type="constant", prop_name="role", additional_path="None", prop_dtype="str", values=[role]))
     more: list[Clause] = []
     reason, counterexample = None, None

@@ -427,14 +427,24 @@ def fold(invariants: Sequence[Invariant]) -> list[Invariant]:
         if not (isinstance(parent, APIParam) and isinstance(child, APIParam)):
             return False
         condition = _condition(invariant)
+        # A stage is the same for a call and what it contains; other conditions say something of their own call only.
+        inherited = (always, condition) if _only_stage(invariant.precondition.get(PARENT, ALWAYS)) else (always,)
         for middle, when in edges.get(parent.api_full_name, {}).items():
             if middle == child.api_full_name or middle == parent.api_full_name:
                 continue
-            if when in (always, condition) and edges.get(middle, {}).get(child.api_full_name) == always:
+            if when in (always, condition) and edges.get(middle, {}).get(child.api_full_name) in inherited:
                 return True
         return False
 
     return [invariant for invariant in invariants if not implied(invariant)]
+
+
+def _only_stage(group: Group) -> bool:
+    return all(
+        isinstance(clause, Clause) and clause.prop_name == "meta_vars.stage"
+        for conj in group.preconditions
+        for clause in conj.clauses
+    )
 
 
 def _condition(invariant: Invariant) -> str:

@@ -448,7 +448,7 @@ def _learn(subject: _Subject, examples: pl.DataFrame, history: pl.DataFrame, cap
             # Clearing speaks of what is there to be cleared, also when the references never cleared twice.
             there = Clause(type="generalised", prop_name=own, values=["non_none"])
             answer[VARIABLE] = _and(answer[VARIABLE], there)
-        if len(others) > 1:  # the type alone does not say which variables are meant
+        if len(others) > 1 or subject.role != "parameter":  # the type alone does not say which are meant
             role = Clause(
                 type="constant", prop_name="role", additional_path="None", prop_dtype="str", values=[subject.role]
             )

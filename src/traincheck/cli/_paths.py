@@ -10,7 +10,7 @@ from time import localtime, strftime
 
 from traincheck.errors import TraincheckError
 
-TRACE_FILES = ("manifest.json", "plan.json", "processes", "compact", "not-watched-*")
+TRACE_FILES = ("manifest.json", "manifest.json.next", "plan.json", "processes", "compact", "reached", "not-watched-*")
 """What a trace folder holds, as patterns."""
 
 

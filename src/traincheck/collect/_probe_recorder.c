@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #if defined(__x86_64__)
@@ -116,10 +117,13 @@ static int segment_open(void)
 {
     char path[4096];
     segment_path(path, sizeof path, recorder.directory, recorder.segment);
+    size_t bytes = recorder.segment_bytes;
+    struct rlimit limit; /* reaching it would raise SIGXFSZ, by default the end of the program */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
+        return EFBIG;
     int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
     if (fd < 0)
         return errno;
-    size_t bytes = recorder.segment_bytes;
     int error;
     do {
         error = posix_fallocate(fd, 0, (off_t)bytes);

@@ -79,4 +79,7 @@ def stage(name: str) -> contextlib.AbstractContextManager[None]:
 
 def _current() -> Any:
     module = sys.modules.get("traincheck.collect.session")
-    return getattr(module, "current", None)
+    session = getattr(module, "current", None)
+    if session is not None:
+        session.wake()
+    return session

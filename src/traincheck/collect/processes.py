@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import sys
 import time
 from typing import Any
+
+from traincheck.collect.jsonfile import keep_room, text_of, write_into_room, write_json
 
 ENVIRONMENT = (
     "RANK",
@@ -40,18 +41,46 @@ def make_folder(run: str) -> tuple[str, str]:
     return name, path
 
 
-def write_json(path: str, data: dict[str, Any]) -> None:
-    """Write atomically: readers see the old or the new content. Raises OSError."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1, default=str)
-            file.write("\n")
-        os.replace(temporary, path)
-    except OSError:
+def remove_folder(path: str) -> None:
+    """Remove the folder of a process that is not watched after all. Raises nothing."""
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(path):
+            os.unlink(os.path.join(path, entry))
+        os.rmdir(path)
+
+
+class Account:
+    """The ``process.json`` in ``folder``: written at the start, with room kept for what is written at the end.
+
+    Raises OSError if it can't be written.
+    """
+
+    def __init__(self, folder: str, facts: dict[str, Any]) -> None:
+        self._path = os.path.join(folder, "process.json")
+        self._facts = facts
+        write_json(self._path, facts)
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+            keep_room(self._path, len(text_of(facts)) + _ROOM)
+
+    def finish(self, **facts: Any) -> int | None:
+        """Write how it ended. Returns where in the file the exit code stands as ``null``, None if there is no such
+        place.
+
+        Raises OSError: then the file still says ``running``.
+        """
+        self._facts.update(facts)
+        write_into_room(self._path, self._facts)
+        place = text_of(self._facts).find(_EXIT_UNKNOWN)
+        return None if place < 0 else place + len(_EXIT_UNKNOWN) - len(b"null")
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return self._path
+
+
+_ROOM = 64 << 10
+_EXIT_UNKNOWN = b'\n "exit": null'
 
 
 def describe(name: str, plan_hash: str, segment_bytes: int) -> dict[str, Any]:
@@ -68,6 +97,7 @@ def describe(name: str, plan_hash: str, segment_bytes: int) -> dict[str, Any]:
         "ended_ns": None,
         "end": "running",
         "exit": None,
+        "exception": None,
         "rank": environment_rank(),
         "versions": {},
         "environment": {key: os.environ[key] for key in ENVIRONMENT if key in os.environ},
@@ -79,39 +109,34 @@ def describe(name: str, plan_hash: str, segment_bytes: int) -> dict[str, Any]:
     }
 
 
+def about_to_exec() -> bool:
+    """Called in a forked child: whether ``subprocess`` forked it, to run another program (as it does with
+    ``preexec_fn``).
+    """
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename in _OURS:
+        frame = frame.f_back  # type: ignore[assignment]
+    return (
+        frame is not None
+        and frame.f_code.co_name == "_execute_child"
+        and frame.f_globals.get("__name__") == "subprocess"
+    )
+
+
+_OURS = {__file__, os.path.join(os.path.dirname(__file__), "session.py")}
+
+
+def code_of(error: BaseException | None) -> int:
+    """The exit code that a process ends with when ``error`` (None: nothing) leaves its main function."""
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit):
+        return 0 if error.code is None else error.code & 0xFF if isinstance(error.code, int) else 1
+    return 1
+
+
 def environment_rank() -> dict[str, Any] | None:
     """Rank as launchers put it into the environment, None outside of one."""
     keys = {"rank": "RANK", "world_size": "WORLD_SIZE", "local_rank": "LOCAL_RANK"}
     found = {name: int(os.environ[key]) for name, key in keys.items() if os.environ.get(key, "").isdigit()}
     return found if "rank" in found else None
-
-
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
-_LAUNCHER_MODULES = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-    "accelerate.commands.accelerate_cli",
-    "deepspeed.launcher.launch",
-    "deepspeed.launcher.runner",
-    "torch._inductor.compile_worker",
-)
-
-
-def is_launcher(argv: list[str]) -> bool:
-    """Whether a command line is that of a launcher or helper, which trains nothing itself."""
-    for index, word in enumerate(argv[1:], start=1):
-        if word == "-m":
-            return index + 1 < len(argv) and argv[index + 1] in _LAUNCHER_MODULES
-        if word == "-c":
-            return index + 1 < len(argv) and (
-                "multiprocessing.resource_tracker" in argv[index + 1] or "multiprocessing.forkserver" in argv[index + 1]
-            )
-        if not word.startswith("-"):
-            base = os.path.basename(word)
-            if base in LAUNCHERS:
-                return base != "accelerate" or "launch" in argv[index + 1 :]
-            return word.replace(os.sep, ".").endswith(
-                tuple(module + ".py" for module in (*_LAUNCHER_MODULES, "_inductor.compile_worker.__main__"))
-            )
-    return False

@@ -33,9 +33,9 @@ class Recorder:
         self._variables: dict[tuple[str, str, str], int] = {}
         self._faults: dict[str, list[Any]] = {}
         try:
-            _probe.open(directory, segment_bytes, self._miss, clock)
+            _probe.open(directory, self._segment_size(), self._miss, clock)
         except BaseException:
-            self._symbols.close()
+            self._symbols.abandon()
             raise
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -103,9 +103,13 @@ class Recorder:
             seen[1] += 1
 
     def faults(self) -> list[dict[str, Any]]:
-        """All faults of ours, the compiled core's included."""
+        """All faults of ours, the compiled core's included: at most 64 places, each with the first 500 characters."""
         ours = [(where, text, count) for where, (text, count) in self._faults.items()]
-        return [{"where": w, "error": e, "count": n} for w, e, n in [*ours, *_probe.faults()]]
+        found = [*ours, *_probe.faults()]
+        shown, rest = found[:64], found[64:]
+        if rest:
+            shown.append((f"{len(rest)} more places", "", sum(count for _, _, count in rest)))
+        return [{"where": w[:500], "error": (e or "")[:500], "count": n} for w, e, n in shown]
 
     def losses(self) -> dict[str, Any]:
         """How much was written and how much was lost, and why."""
@@ -113,11 +117,11 @@ class Recorder:
             "records": _probe.records(),
             "dropped": _probe.dropped(),
             "symbols_lost": self._symbols.lost,
-            "reason": _probe.last_error(),
+            "reason": _probe.last_error() or self._symbols.error,
         }
 
     def close(self) -> None:
-        """Cut the files to their length. Idempotent."""
+        """Cut the files to their length. Idempotent. First the events: that makes room for symbols on a full disk."""
         _probe.close()
         self._symbols.close()
 
@@ -128,15 +132,26 @@ class Recorder:
     def abandon(self) -> None:
         """In a forked child: let go of the parent's files."""
         _probe.abandon()
-        self._symbols.close()
+        self._symbols.abandon()
 
     def reopen(self, directory: str, parent_symbols: str, length: int) -> None:
         """In a forked child, after ``abandon``: go on in ``directory``, keeping the numbers that the parent gave.
-        Raises OSError.
+
+        Raises OSError, with nothing open.
         """
         self.directory = directory
         self._symbols.reopen(os.path.join(directory, "symbols.jsonl"), parent_symbols, length)
-        _probe.open(directory, self._segment_bytes, self._miss, self._clock)
+        try:
+            _probe.open(directory, self._segment_size(), self._miss, self._clock)
+        except BaseException:
+            self._symbols.abandon()
+            raise
+
+    def _segment_size(self) -> int:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return self._segment_bytes if limit == resource.RLIM_INFINITY else max(4096, min(self._segment_bytes, limit))
 
     # --- interning (called by the core, muted)
     # -------------------------------------------------------------------------

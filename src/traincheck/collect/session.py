@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from traincheck.collect import _probe, processes, targets
+from traincheck.collect.activation import not_watched
 from traincheck.collect.drivers import DRIVER_ROLES, Drivers, compose
 from traincheck.collect.imports import ImportWatcher, loaded_modules, mute_imports
 from traincheck.collect.install import Installer, Placement
@@ -54,7 +55,9 @@ class Session:
         self._creating_workers = 0
         self._compiling = False
         self._ended = False
+        self._asleep = False
         self._pid = os.getpid()
+        self._earlier_failure = getattr(sys, "last_value", None)
         self._undo_mute: Callable[[], None] | None = None
         self._open()
         self.tracker = StepTracker(self.recorder, on_update=self._after_update, on_stage=self._after_stage)
@@ -67,9 +70,17 @@ class Session:
 
     def _open(self) -> None:
         name, self.folder = processes.make_folder(self.run)
-        self.recorder = Recorder(self.folder, self.plan.segment_bytes)
-        self._description = processes.describe(name, self._hash, self.plan.segment_bytes)
-        processes.write_json(os.path.join(self.folder, "process.json"), self._description)
+        try:
+            self.recorder = Recorder(self.folder, self.plan.segment_bytes)
+            self._account = self._make_account(name)
+        except BaseException:
+            _probe.close()
+            processes.remove_folder(self.folder)
+            raise
+
+    def _make_account(self, name: str, **facts: Any) -> processes.Account:
+        description = processes.describe(name, self._hash, self.plan.segment_bytes)
+        return processes.Account(self.folder, {**description, **facts})
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -80,6 +91,7 @@ class Session:
             self._undo_mute = mute_imports(_probe.Mute)
             self._install(loaded_modules())
             self._installer.rebind(loaded_modules())
+            self._installer.rebind_elsewhere()
             self._watcher.start()
             if self.observer is not None:
                 self.observer.started()
@@ -89,37 +101,62 @@ class Session:
         self._follow_multiprocessing()
 
     def stop(self, end: str = "") -> None:
-        """Take everything off and close the files. Idempotent; in a process that was forked off it does nothing."""
+        """Take everything off and close the files. ``end``: how the collection ended, when it is not the process that
+        ends.
+
+        Idempotent; in a process that was forked off it does nothing.
+        """
+        failure = getattr(sys, "last_value", None)
+        if failure is self._earlier_failure:
+            failure = None
+        if end:
+            failure = sys.exc_info()[1]
+        # An interrupt ends the process by the signal; every other code is told by exit(3), when this is long done.
+        self._stop(end, failure, 130 if isinstance(failure, KeyboardInterrupt) and not end else None)
+
+    def _stop_in_child(self) -> None:
+        """``multiprocessing``'s finalizers run while what ended the child is still on its way."""
+        failure = sys.exc_info()[1]
+        self._stop("", failure, processes.code_of(failure))
+
+    def _stop(self, end: str, failure: BaseException | None, code: int | None) -> None:
         global current
         if self._ended or os.getpid() != self._pid:
             return
         self._ended = True
+        atexit.unregister(self.stop)
         with self._guard("stop"), _muted():
             self._watcher.stop()
-            self._installer.take_off(lambda _: True)
+            if end:
+                self._installer.release()
+            else:  # the interpreter ends: nobody will miss what copies of probes remain
+                self._installer.take_off(lambda _: True)
             if self._undo_mute is not None:
                 self._undo_mute()
-        failure = getattr(sys, "last_value", None)
-        how = end or ("exception" if failure is not None else "exit")
-        with self._guard("stop"):
-            self.recorder.mark(Mark.PROCESS_END, a=0 if how == "exit" else 1)
-        self._describe_end(how, f"{type(failure).__name__}" if failure is not None and not end else None)
         if current is self:
             current = None
+        if self._asleep:
+            _probe.close()
+            return
+        raised = failure is not None and not isinstance(failure, SystemExit)
+        how = end or ("exception" if raised else "exit")
+        with self._guard("stop"):
+            self.recorder.mark(Mark.PROCESS_END, a=0 if how == "exit" else 1)
+        self._describe_end(how, code, type(failure).__name__ if raised else None, final=not end)
 
-    def _describe_end(self, how: str, failure: str | None) -> None:
-        losses = self.recorder.losses()
+    def _describe_end(self, how: str, code: int | None, exception: str | None, final: bool) -> None:
+        facts: dict[str, Any] = {}
+        with self._guard("process facts"):
+            if self.observer is not None:
+                facts = self.observer.process_facts()
         with self._guard("stop"):
             self.recorder.close()
-        try:
-            if self.observer is not None:
-                self._description.update(self.observer.process_facts())
-        except Exception as error:
-            self.recorder.fault("process facts", error)
-        self._description.update(
+        losses = self.recorder.losses()
+        facts.update(
             ended_ns=time.time_ns(),
             end=how,
-            exit=failure,
+            exit=code,
+            exception=exception,
             records=losses["records"],
             dropped=losses["dropped"],
             symbols_lost=losses["symbols_lost"],
@@ -129,7 +166,9 @@ class Session:
             steps=self.tracker.updates,
         )
         with contextlib.suppress(OSError):
-            processes.write_json(os.path.join(self.folder, "process.json"), self._description)
+            place = self._account.finish(**facts)
+            if final and place is not None:
+                _probe.at_exit(self._account.path, place)
 
     @contextlib.contextmanager
     def _guard(self, where: str) -> Iterator[None]:
@@ -258,49 +297,72 @@ class Session:
 
     def _worker_starts(self, probe: Any, args: Any, kwargs: Any, call: int) -> None:
         """A DataLoader worker that was spawned (a forked one was recognised when it was made)."""
-        if not self.plan.trace_workers:
+        if not self.plan.trace_workers and not self._ended:
             self.stop(end="dataloader-worker")
+            processes.remove_folder(self.folder)
 
     def _before_fork(self) -> None:
-        self._forked_symbols = self.recorder.symbols_length() if not self._ended else 0
+        if not self._ended and not self._asleep:
+            self._inherited = os.path.join(self.folder, "symbols.jsonl"), self.recorder.symbols_length()
 
     def _after_fork(self) -> None:
-        """In a forked child: a DataLoader worker is left alone, any other child gets a folder of its own."""
+        """In a forked child: a DataLoader worker, or one that will run another program, is left alone; any other gets
+        a folder of its own with its first call.
+        """
         global current
         if self._ended:
             return
-        with _muted():
-            try:
-                parent = self.folder
-                self.recorder.abandon()
-                self._pid = os.getpid()
-                if self._creating_workers and not self.plan.trace_workers:
-                    self._ended = True
-                    current = None
-                    return
-                name, self.folder = processes.make_folder(self.run)
-                self.recorder.reopen(self.folder, os.path.join(parent, "symbols.jsonl"), self._forked_symbols)
-                self._description = processes.describe(name, self._hash, self.plan.segment_bytes)
-                self._description["forked_from"] = os.path.basename(parent)
-                processes.write_json(os.path.join(self.folder, "process.json"), self._description)
-                self._follow_multiprocessing()
-            except Exception:
-                self._ended = True
-                current = None
+        self.recorder.abandon()
+        self._pid = os.getpid()
+        if (self._creating_workers and not self.plan.trace_workers) or processes.about_to_exec():
+            self._ended = True
+            current = None
+            return
+        self._asleep = True
+        _probe.on_first_call(self.wake)
+
+    def wake(self) -> None:
+        """In a forked child, at its first call: begin to record. Does nothing elsewhere."""
+        global current
+        if not self._asleep or self._ended or os.getpid() != self._pid:
+            return
+        self._asleep = False
+        try:
+            self._go_on()
+        except Exception as error:
+            self._ended = True
+            current = None
+            not_watched(self.run, error)
+
+    def _go_on(self) -> None:
+        parent = os.path.basename(os.path.dirname(self._inherited[0]))
+        name, self.folder = processes.make_folder(self.run)
+        try:
+            self.recorder.reopen(self.folder, *self._inherited)
+            self._account = self._make_account(name, forked_from=parent)
+        except BaseException:
+            self.recorder.abandon()
+            processes.remove_folder(self.folder)
+            raise
+        self.tracker.restart()
+        if self.observer is not None:
+            self.observer.restart()
+        if not self.observing:
+            _probe.pause()
 
     def _follow_multiprocessing(self) -> None:
         """Processes of ``multiprocessing`` end without ``atexit``: end with their finalizers."""
         with self._guard("multiprocessing"):
             from multiprocessing import util
 
-            util.Finalize(None, self.stop, exitpriority=-1000)
+            self._finalize_later()
             util.register_after_fork(self, Session._finalize_later)
 
     def _finalize_later(self) -> None:
-        from multiprocessing import util
+        from multiprocessing import parent_process, util
 
-        if not self._ended:
-            util.Finalize(None, self.stop, exitpriority=-1000)
+        if not self._ended and parent_process() is not None:
+            util.Finalize(None, self._stop_in_child, exitpriority=-1000)
 
 
 _WATCHED = (

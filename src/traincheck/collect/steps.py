@@ -43,6 +43,10 @@ class StepTracker:
     ) -> None:
         self._recorder = recorder
         self._on_begin, self._on_update, self._on_stage = on_begin, on_update, on_stage
+        self.restart()
+
+    def restart(self) -> None:
+        """Know nothing yet, as at the start of a process: a forked child counts its own steps."""
         self.step = 0
         self.updates = 0
         self.stage = "init"

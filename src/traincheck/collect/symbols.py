@@ -1,17 +1,20 @@
 """The symbols file: every name and value that events refer to by number is written here once.
 
 Append-only JSON lines, one ``write(2)`` a line, so that a line is in the file before the first event that uses it and a
-kill tears at most
-the last one.
+kill tears at most the last one.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
 import json
 import os
 import sys
+import time
 from typing import Any
+
+from traincheck.collect.jsonfile import beyond_limit
 
 
 def full_name(obj: Any) -> str:
@@ -68,25 +71,47 @@ def plain(value: Any) -> tuple[str, Any]:
     return type_name(type(value)), str(value)[:200]
 
 
+_FIRST_DESCRIPTOR = 512
+"""Our descriptor is put up here where that is allowed, so that the program's own get the numbers they get without us.
+"""
+
+_WAITING_LIMIT = 4 << 20
+"""Bytes of symbols that are kept until there is room on the disk for them."""
+
+_RETRY_SECONDS = 1.0
+
+
 class Symbols:
-    """Writer of one process's ``symbols.jsonl``. ``lost`` counts lines that could not be written (full disk); nothing
-    raises.
+    """Writer of one process's ``symbols.jsonl``. Nothing raises after it is open.
+
+    What can't be written (full disk) waits and is tried again later; ``lost`` counts what was given up, ``error``
+    says why.
     """
 
     def __init__(self, path: str) -> None:
         """Open ``path`` for appending. Raises OSError."""
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._next = 1
         self._next_small = {"thread": 1, "attribute": 1}
         self.lost = 0
-        self.length = 0
+        self.error: str | None = None
+        self._open(path)
+
+    def _open(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._waiting: list[bytes] = []
+        self._retry_at = 0.0
+        self._fd = _descriptor(self._path, os.O_CREAT)
+        found = os.fstat(self._fd)
+        self._file = (found.st_dev, found.st_ino)
 
     def reopen(self, path: str, source: str, length: int) -> None:
         """Go on in ``path`` with the first ``length`` bytes of ``source``, and the same numbering. Raises OSError."""
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.length = 0
         with open(source, "rb") as file:
-            self._write(file.read(length))
+            known = file.read(length)
+        waiting = self._waiting
+        self._open(path)
+        self._waiting = [known, *waiting]
+        self._flush()
 
     def add(self, kind: str, /, **fields: Any) -> int:
         """Write one symbol and return its id."""
@@ -97,21 +122,86 @@ class Symbols:
             number = self._next
             self._next = number + 1
         line = json.dumps({"k": kind, "id": number, **fields}, separators=(",", ":"), ensure_ascii=True) + "\n"
-        self._write(line.encode())
+        if self._fd < 0 or sum(map(len, self._waiting)) + len(line) > _WAITING_LIMIT:
+            self.lost += 1
+        else:
+            self._waiting.append(line.encode())  # first of all: an interrupt in what follows must not lose it
+            self._flush()
         return number
 
-    def _write(self, data: bytes) -> None:
+    @property
+    def length(self) -> int:
+        """Bytes in the file now, all of them whole lines."""
         try:
-            written = os.write(self._fd, data)
-            self.length += written
-            if written != len(data):  # a torn line in the middle would swallow the next one: end it
-                self.lost += 1
-                os.write(self._fd, b"\n")
+            return self._size()
         except OSError:
-            self.lost += 1
+            return 0
 
     def close(self) -> None:
-        """Close the file; further symbols are lost, and counted."""
-        if self._fd >= 0:
+        """Write what still waits, if that is possible now, and close the file; further symbols are lost. Idempotent."""
+        if self._fd < 0:
+            return
+        self._retry_at = 0.0
+        self._flush()
+        self.lost += sum(data.count(b"\n") for data in self._waiting)
+        self._waiting = []
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file without writing to it."""
+        if self._is_ours(self._fd):
             os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        if not self._waiting or (self._retry_at and time.monotonic() < self._retry_at):
+            return
+        data = b"".join(self._waiting)
+        try:
+            before = self._size()
+            if beyond_limit(before + len(data)):
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            written = os.write(self._fd, data)
+            whole = data.rfind(b"\n", 0, written) + 1
+            if whole < written:  # a torn line must not stay: it would swallow the next one
+                os.ftruncate(self._fd, before + whole)
+        except OSError as error:
+            whole = 0
+            self.error = error.strerror or str(error)
+        self._waiting = [] if whole == len(data) else [data[whole:]]
+        self._retry_at = time.monotonic() + _RETRY_SECONDS if self._waiting else 0.0
+
+    def _size(self) -> int:
+        """Size of our file. A program that closed all its descriptors may have our number for a file of its own:
+        never write there.
+        """
+        if not self._is_ours(self._fd):
+            again = _descriptor(self._path, 0)
+            if not self._is_ours(again):
+                os.close(again)
+                raise OSError(errno.ESTALE, "symbols.jsonl was replaced by another file")
+            self._fd = again
+        return os.fstat(self._fd).st_size
+
+    def _is_ours(self, descriptor: int) -> bool:
+        if descriptor < 0:
+            return False
+        try:
+            found = os.fstat(descriptor)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self._file
+
+
+def _descriptor(path: str, flags: int) -> int:
+    import fcntl
+
+    low = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
+    try:
+        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    except OSError:  # so many are not allowed
+        return low
+    os.close(low)
+    return high

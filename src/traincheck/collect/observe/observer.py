@@ -83,6 +83,15 @@ class Observer:
             self._writer.fault("observe process", error)
         self._described = False
 
+    def restart(self) -> None:
+        """A forked child goes on: what every trace begins with is observed again, for its own."""
+        for model in self.models.living():
+            model.baselined = False
+        self._called.clear()
+        self._described = False
+        self._rng_due = True
+        self._local = threading.local()
+
     def process_facts(self) -> dict[str, Any]:
         """``rank`` (coordinates as last seen, None in a lone process) and ``versions``, for ``process.json``."""
         return {"rank": self._rank or ranks.coordinates(), "versions": versions.versions()}

@@ -59,3 +59,41 @@ def test_steps_and_stages_are_harmless_without_a_recording():
         "    pass\n"
         "assert 'torch' not in sys.modules\n"
     )
+
+
+def test_the_whole_way_in_python(tmp_path):
+    program = f"""
+import os
+os.chdir({str(tmp_path)!r})
+import torch
+import traincheck
+
+def train(replaced=False):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if replaced:
+        model[2] = torch.nn.Linear(4, 1)
+    for _ in range(6):
+        traincheck.step()
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).sum().backward()
+        optimizer.step()
+    with traincheck.stage("evaluation"), torch.no_grad():
+        model(torch.randn(8, 4))
+
+with traincheck.collect("good"):
+    train()
+with traincheck.collect("bad"):
+    train(replaced=True)
+trace = traincheck.open_trace("good")
+assert trace.steps == [1, 2, 3, 4, 5, 6], trace.steps
+assert "evaluation" in trace.calls["stage"].unique().to_list()
+traincheck.save_invariants(traincheck.infer(["good"]), "good.jsonl")
+assert len(traincheck.load_invariants("good.jsonl")) > 0
+assert traincheck.check("good", "good.jsonl").exit_code == 0
+result = traincheck.check("bad", "good.jsonl")
+assert result.exit_code == 3
+print([title for title in (finding.title for finding in result.findings) if "did not change" in title][0])
+"""
+    assert "SGD.step()" in run(program)

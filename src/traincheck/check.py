@@ -19,6 +19,7 @@ from traincheck.invariants import Invariant, InvariantSet, load_invariants
 from traincheck.relations.base import Judgement, Numbered, Relation, merge, unwatched
 from traincheck.relations.registry import relation_of
 from traincheck.relations.tables import Tables, Watch, Window
+from traincheck.suppressions import Suppression, Suppressions, load_suppressions
 from traincheck.trace import Trace, open_trace
 
 SCHEMA: Final = 1
@@ -56,6 +57,8 @@ class Outcome:
     """First failed applications, as rows of ``relations.base.VIOLATIONS``."""
     file: str | None = None
     line: int | None = None
+    suppressed: Suppression | None = None
+    """The suppression in force. The verdict stays what it is; a violation makes no finding and does not count."""
 
     def to_json(self) -> dict[str, Any]:
         """The object of ``results.json``."""
@@ -75,6 +78,7 @@ class Outcome:
             "evidence": [_clean(row) for row in self.evidence],
             "file": self.file,
             "line": self.line,
+            "suppressed": self.suppressed.brief() if self.suppressed is not None else None,
         }
 
 
@@ -92,12 +96,17 @@ class Result:
     """What the trace is missing."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Processes, ranks and steps of the run."""
+    suppressions: Suppressions | None = None
+    """Those the check took into account."""
 
     @property
     def summary(self) -> dict[str, int]:
-        """How many invariants had which outcome."""
-        counts = {verdict: sum(o.outcome == verdict for o in self.outcomes) for verdict in VERDICTS}
-        return {"total": len(self.outcomes), **{str(verdict): count for verdict, count in counts.items()}}
+        """How many invariants had which outcome; with suppressions, violated ones are apart under ``suppressed``."""
+        counts: dict[str, int] = {verdict: sum(o.outcome == verdict for o in self.outcomes) for verdict in VERDICTS}
+        if self.suppressions is not None:
+            counts["suppressed"] = sum(o.outcome == "violated" and o.suppressed is not None for o in self.outcomes)
+            counts["violated"] -= counts["suppressed"]
+        return {"total": len(self.outcomes), **counts}
 
     @property
     def exit_code(self) -> int:
@@ -118,6 +127,9 @@ class Result:
             "findings": [finding.to_json() for finding in self.findings],
             "never_called": list(self.never_called),
             "lacks": list(self.lacks),
+            "suppressions": None
+            if self.suppressions is None
+            else self.suppressions.to_json([o.id for o in self.outcomes]),
         }
 
 
@@ -126,10 +138,12 @@ def check(
     invariants: str | Path | Sequence[str | Path] | Sequence[Invariant],
     *,
     by_step: bool = False,
+    suppressions: str | Path | Suppressions | None = None,
 ) -> Result:
     """Hold a run (a trace folder or an open trace) against invariants (files, or loaded ones).
 
     ``by_step`` evaluates step by step, as live checking does; the outcomes are the same.
+    ``suppressions`` (a file, or loaded ones) say whose violations make no finding; None: nobody's.
     Raises ``TraincheckError`` when the run or a file cannot be read.
     """
     trace = run if isinstance(run, Trace) else open_trace(run)
@@ -138,7 +152,8 @@ def check(
     windows = tables.steps() if by_step else [tables.window()]
     judged, faults = judge([Numbered(n, item) for n, item in enumerate(known)], windows, tables.watch)
     name = str(trace.path) if trace.path is not None else "run"
-    return conclude(name, known, judged, faults, trace=trace)
+    accepted = load_suppressions(suppressions) if isinstance(suppressions, (str, Path)) else suppressions
+    return conclude(name, known, judged, faults, trace=trace, suppressions=accepted)
 
 
 def judge(
@@ -187,6 +202,7 @@ def conclude(
     judged: Judgement,
     unable: dict[int, tuple[Verdict, str]],
     trace: Trace | None = None,
+    suppressions: Suppressions | None = None,
 ) -> Result:
     """Outcomes and findings from what was judged."""
     totals = {
@@ -242,6 +258,9 @@ def conclude(
                 evidence=tuple(evidence[number].head(MOST_EVIDENCE).to_dicts()) if number in evidence else (),
             )
         )
+    if suppressions is not None:
+        outcomes = [replace(outcome, suppressed=suppressions.of(outcome.id)) for outcome in outcomes]
+        evidence = {number: rows for number, rows in evidence.items() if outcomes[number].suppressed is None}
     references = [
         ref["run"] for source in invariants.provenance for ref in source.get("references", ()) if "run" in ref
     ]
@@ -258,6 +277,7 @@ def conclude(
         tuple(sorted(never)),
         tuple(lack.text for lack in trace.lacks) if trace is not None else (),
         facts,
+        suppressions,
     )
 
 

@@ -118,6 +118,8 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """What ``--json`` prints and ``results.json`` holds."""
+        ids = [outcome.id for outcome in self.outcomes]
+        accepted = self.suppressions.to_json(ids) if self.suppressions is not None else None
         return {
             "schema": SCHEMA,
             "run": self.run,
@@ -127,9 +129,7 @@ class Result:
             "findings": [finding.to_json() for finding in self.findings],
             "never_called": list(self.never_called),
             "lacks": list(self.lacks),
-            "suppressions": None
-            if self.suppressions is None
-            else self.suppressions.to_json([o.id for o in self.outcomes]),
+            "suppressions": accepted,
         }
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -339,6 +343,35 @@ def test_deep_recursion_ends_in_recursion_error(recording: Recording) -> None:
     calls = recording.calls()
     assert len(calls) > 100
     assert all(c.outcome == 1 for c in calls)
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_recursion_past_the_c_stack_is_an_error_and_no_crash(tmp_path: Path, where: str) -> None:
+    program = """
+        import sys, threading
+        from tests.probe.decode import Symbols
+        from traincheck.collect import _probe
+        _probe.open(sys.argv[1], 1 << 20, Symbols())
+        sys.setrecursionlimit(10**6)
+        def down(n):
+            return n if n == 0 else probe(n - 1)
+        probe = _probe.Probe(down, 1)
+        def run():
+            assert probe(2000) == 0
+            try:
+                probe(500_000)
+            except RecursionError as error:
+                print("refused")
+        if sys.argv[2] == "main":
+            run()
+        else:
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path), where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr[-500:]
 
 
 def test_location(recording: Recording) -> None:

@@ -46,6 +46,7 @@ enum {
 #define HEADER_BYTES 128
 #define RECORD_BYTES 32
 #define STRING_LIMIT 200      /* longer strings are recorded as objects */
+#define STACK_RESERVE (128u << 10)
 #define INTERN_LIMIT 1000000  /* distinct interned values; then objects */
 
 /* --- thread state ------------------------------------------------------------------------------------------------- */
@@ -56,6 +57,7 @@ typedef struct {
     uint32_t muted;
     uint16_t thread; /* thread symbol */
     uint16_t groups; /* bit per group: a call of an outermost probe is open */
+    uintptr_t stack; /* lowest address of the thread's stack, 0 = not known */
 } Thread;
 
 /* Small and in the static TLS block where the C library lets a loaded module have it: one instruction to reach. */

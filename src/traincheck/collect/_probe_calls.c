@@ -188,6 +188,21 @@ static PyObject *call_fully(Probe *p, Thread *t, PyObject *const *args, size_t n
     return result;
 }
 
+/* A call through us takes C stack, as a plain call from Python to Python does not: a program that raised its recursion
+ * limit far enough would crash where it did not before. It gets a RecursionError instead. */
+static inline bool stack_is_low(const Thread *t)
+{
+    return UNLIKELY((uintptr_t)__builtin_frame_address(0) - t->stack < STACK_RESERVE);
+}
+
+static PyObject *refuse_stack(void)
+{
+    PyErr_SetString(PyExc_RecursionError,
+                    "the thread's C stack is nearly used up by calls of functions that traincheck watches: "
+                    "raise the stack limit (ulimit -s) or lower sys.setrecursionlimit()");
+    return NULL;
+}
+
 PyObject *probe_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Probe *p = (Probe *)self;
@@ -198,6 +213,8 @@ PyObject *probe_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
     }
     if (UNLIKELY(t->epoch != recorder.epoch))
         thread_enter(t);
+    if (stack_is_low(t))
+        return refuse_stack();
     if (UNLIKELY(!p->simple || !p->record || recorder.paused)) {
         if (finalizing() || (p->outermost && t->groups >> p->group & 1))
             return forward(&p->stand, args, nargsf, kwnames);

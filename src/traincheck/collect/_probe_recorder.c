@@ -325,8 +325,27 @@ bool recorder_wake(void)
     return recorder.on;
 }
 
+static uintptr_t stack_of_this_thread(void)
+{
+    uintptr_t low = 0;
+#if defined(__linux__)
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        void *address;
+        size_t size, guard = 0;
+        if (pthread_attr_getstack(&attributes, &address, &size) == 0 &&
+            pthread_attr_getguardsize(&attributes, &guard) == 0)
+            low = (uintptr_t)address + guard;
+        pthread_attr_destroy(&attributes);
+    }
+#endif
+    return low;
+}
+
 void thread_enter(Thread *t)
 {
+    if (!t->stack)
+        t->stack = stack_of_this_thread();
     t->epoch = recorder.epoch;
     t->call = 0;
     t->thread = 0;

@@ -329,6 +329,8 @@ def parse_invariant(line: str, path: str = "<text>", number: int = 1) -> Invaria
         raise InvariantFileError(path, number, "", f"not JSON: {error}", hint) from None
     if not isinstance(data, dict):
         raise InvariantFileError(path, number, "", f"expected a JSON object, found {type(data).__name__}")
+    if "reason" in data and "date" in data:
+        raise InvariantFileError(path, number, "", "this is a line of suppressions, not an invariant")
     if "failed_reason" in data or "reason" in data:
         raise InvariantFileError(path, number, "", "this is a line of rejected candidates, not an invariant")
     version = data.get("schema")

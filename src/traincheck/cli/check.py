@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
             "traincheck check runs/bad -i good.jsonl",
             "traincheck check runs/bad -i good.jsonl -o runs/bad-check",
             "traincheck check runs/bad -i good.jsonl --json",
+            "traincheck check runs/bad -i good.jsonl --suppressions accepted.jsonl",
         ),
     )(check)
 
@@ -40,6 +41,19 @@ def check(
             show_default=False,
         ),
     ] = None,
+    suppressions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--suppressions",
+            metavar="FILE",
+            help="Violations to accept: `traincheck invariants suppress` writes it. Repeatable."
+            r"  \[default: traincheck-suppressions.jsonl beside an invariant file, if there is one]",
+            show_default=False,
+        ),
+    ] = None,
+    no_suppressions: Annotated[
+        bool, typer.Option("--no-suppressions", help="Accept nothing, whatever stands beside the invariant files.")
+    ] = False,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -53,14 +67,18 @@ def check(
     files = [input_file(path, "an invariant file") for path in invariants]
 
     from traincheck.check import check as judge
+    from traincheck.cli._suppressions import chosen, tell
     from traincheck.report import FILES, terminal, write_all
 
     if output is not None:
         fresh_folder(output, force, FILES)
+    accepted = chosen(files, suppressions or [], no_suppressions)
     with _output.working("checking"):
-        result = judge(run, files)
+        result = judge(run, files, suppressions=accepted)
         if output is not None:
             write_all(result, output)
+    if accepted is not None:
+        tell(accepted, [outcome.id for outcome in result.outcomes])
     if as_json:
         _output.print_json(result.to_json())
     else:

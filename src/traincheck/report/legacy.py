@@ -2,7 +2,8 @@
 
 ``failed.log``, ``passed.log``, ``not_triggered.log``, ``violations_summary.json``, with the same shapes: the ``.log``
 files are JSON objects with an indent of four, one after the other. ``passed`` means applied and held; what could not be
-judged is in none of them (0.x had no such thing). ``occurrences`` is the number of failed applications.
+judged, and suppressed violations, are in none of them (0.x had no such things). ``occurrences`` is the number of failed
+applications.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def write(result: Result, folder: Path) -> None:
         objects = [
             _object(outcome, result.invariants[outcome.index])
             for outcome in result.outcomes
-            if outcome.outcome == verdict
+            if outcome.outcome == verdict and not (verdict == "violated" and outcome.suppressed)
         ]
         text = "".join(json.dumps(item, indent=4) + "\n" for item in objects)
         (folder / name).write_text(text, encoding="utf-8")
@@ -62,7 +63,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(result: Result) -> dict[str, Any]:
-    violated = [outcome for outcome in result.outcomes if outcome.outcome == "violated"]
+    violated = [one for one in result.outcomes if one.outcome == "violated" and not one.suppressed]
     steps = [outcome.first_step for outcome in violated if outcome.first_step is not None]
     return {
         "first_violation_step": min(steps) if steps else None,

@@ -30,7 +30,7 @@ def render(result: Result, console: Console, most: int = MOST_FINDINGS) -> None:
         console.print(Text.assemble(("next: ", "bold"), result.findings[0].next_command), soft_wrap=True)
     console.print(_counts(result), soft_wrap=True)
     summary = result.summary
-    if summary["total"] and not summary["violated"] and not summary["passed"]:
+    if summary["total"] and not (summary["violated"] or summary["passed"] or summary.get("suppressed")):
         console.print(Text("warning: not one invariant could be applied to this run", style="yellow"), soft_wrap=True)
     for outcome in result.outcomes:
         if outcome.outcome == "error":
@@ -57,6 +57,8 @@ def _counts(result: Result) -> Text:
         (f"{summary['passed']} passed", "green" if summary["passed"] else ""),
         (f"{summary['dormant']} did not apply", ""),
     ]
+    if summary.get("suppressed"):
+        words.insert(1, (f"{summary['suppressed']} violated but suppressed", "yellow"))
     if summary["not_observable"]:
         words.append((f"{summary['not_observable']} could not be judged", "yellow"))
     if summary["error"]:

@@ -357,7 +357,7 @@ def test_recursion_past_the_c_stack_is_an_error_and_no_crash(tmp_path: Path, whe
             return n if n == 0 else probe(n - 1)
         probe = _probe.Probe(down, 1)
         def run():
-            assert probe(2000) == 0
+            assert probe(500) == 0
             try:
                 probe(500_000)
             except RecursionError as error:

@@ -21,6 +21,9 @@ from tests.probe.conftest import Recording
 from traincheck.collect import _probe
 from traincheck.events import Outcome, Value
 
+# torch says of several things tried here that they are on their way out, or new.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
 Put = Callable[..., Any]
 
 

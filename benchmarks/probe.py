@@ -2,7 +2,7 @@
 
 Plain and probed loops alternate in one process, a round of each at a time; a figure is the median over rounds of their
 difference per call, with the quartiles beside it. Times are the thread's processor time, the kernel's part for pages of
-the segments included, so that other work on the machine counts little. The segments are real files in a temporary folder.
+the segments included, so that other work on the machine counts little. The segments are files in a temporary folder.
 
     python benchmarks/probe.py [--calls 300000] [--rounds 11] [--json]
 """

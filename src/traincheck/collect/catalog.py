@@ -118,14 +118,34 @@ MUTED: tuple[str, ...] = (
     "torch._subclasses.functional_tensor:FunctionalTensorMode.__torch_dispatch__",
     "torch.fx.experimental.proxy_tensor:ProxyTorchDispatchMode.__torch_dispatch__",
     "torch.fx.experimental.proxy_tensor:PythonKeyTracer.trace",
-    "torch.fx._symbolic_trace:Tracer.trace",
-    "torch._dynamo.convert_frame:ConvertFrame.__call__",
-    "torch._dynamo.convert_frame:ConvertFrameAssert.__call__",
-    "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__",
     "torch._functorch.aot_autograd:aot_module_simplified",
     "torch.distributed.tensor._sharding_prop:ShardingPropagator.propagate",
 )
 """``module:attribute path`` of entrances below which nothing is recorded."""
+
+LOOKING: tuple[str, ...] = (
+    "torch.jit._script:script",
+    "torch.jit._trace:trace",
+    "torch.jit._trace:trace_module",
+    "torch.jit:trace_module",
+    "torch.jit._recursive:create_script_module",
+    "torch.fx._symbolic_trace:Tracer.trace",
+    "torch.fx.experimental.proxy_tensor:dispatch_trace",
+    "torch.export:export",
+    "torch.export:draft_export",
+    "torch.export:export_for_training",
+    "torch.export._trace:_export",
+    "torch._dynamo.eval_frame:export",
+    "torch.onnx:export",
+)
+"""Entrances to what looks at functions by identity: probes come off while they run."""
+
+COMPILING: tuple[str, ...] = (
+    "torch._dynamo.convert_frame:ConvertFrame.__call__",
+    "torch._dynamo.convert_frame:ConvertFrameAssert.__call__",
+    "torch._dynamo.convert_frame:CatchErrorsWrapper.__call__",
+)
+"""Entrances to the compiler of Python frames: the full scope ends when one is first reached."""
 
 EXCLUDED_MODULES: tuple[str, ...] = (
     "torch.ao",

@@ -84,6 +84,7 @@ DRIVER_ROLES = frozenset(
         "Module:__call__",
         "DataLoaderIter:workers",
         "compile",
+        "dynamo",
         "jit",
         "worker",
     }

@@ -18,11 +18,19 @@ from typing import Any
 
 
 class ImportWatcher:
-    """A meta path finder that calls ``loaded(name)`` right after a module of a watched top-level package has run."""
+    """A meta path finder that calls ``loading(name)`` right before a module of a watched top-level package runs, and
+    ``loaded(name)`` right after it, also when it fails.
+    """
 
-    def __init__(self, packages: Sequence[str], loaded: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        packages: Sequence[str],
+        loaded: Callable[[str], None],
+        loading: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self._packages = set(packages)
         self._loaded = loaded
+        self._loading = loading
 
     def watch(self, package: str) -> None:
         """Watch another top-level package."""
@@ -60,8 +68,11 @@ class ImportWatcher:
         def exec_module(module: ModuleType) -> None:
             with contextlib.suppress(AttributeError):
                 del loader.exec_module
-            run(module)
-            self._loaded(spec.name)
+            self._loading(spec.name)
+            try:
+                run(module)
+            finally:
+                self._loaded(spec.name)
 
         try:
             loader.exec_module = exec_module

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from traincheck.collect import _probe
+from traincheck.collect.bindings import in_c_namespaces, off_the_track, read, release, write
 from traincheck.collect.targets import Target, excluded
-
-_ABSENT = object()
 
 
 @dataclass
 class Placement:
-    """One attribute that holds (or held) a probe. ``before``: what its own ``__dict__`` held, or absent."""
+    """One place that holds (or held) a probe. ``before``: what stood there, or ABSENT; ``wrapped``: what we put there.
+
+    ``probe``: None where several stand in one place (a function's defaults).
+    """
 
     owner: Any
     attribute: str
@@ -39,13 +41,14 @@ class Installer:
         self._make = make
         self._is_driver = is_driver
         self._placements: list[Placement] = []
-        self._probes: dict[
-            int, tuple[Any, Any, Target]
-        ] = {}  # id(original) -> (original, probe, target); the original is kept alive here
+        # id(original) -> (original, probe, target); the original is kept alive here
+        self._probes: dict[int, tuple[Any, Any, Target]] = {}
         self._done: set[tuple[int, str]] = set()
+        self.functions = 0
+        """Number of functions probed."""
         self.refused: list[tuple[str, str]] = []
 
-    def add(self, targets: Iterable[Target], on: bool = True) -> list[Any]:
+    def add(self, targets: Iterable[Target]) -> list[Any]:
         """Place probes on ``targets`` (one probe an original function); returns the originals that are new."""
         new: list[Any] = []
         for target in targets:
@@ -58,44 +61,81 @@ class Installer:
                 if probe is None:
                     continue
                 self._probes[id(target.function)] = (target.function, probe, target)
+                self.functions += 1
                 new.append(target.function)
             else:
                 probe = known[1]
             self._done.add(key)
-            self._place(target.owner, target.attribute, _wrap_like(target, probe), probe, target, on)
+            before = read(target.owner, target.attribute)
+            self._put(target.owner, target.attribute, before, _wrap_like(target, probe), probe, target)
         return new
 
-    def rebind(self, modules: Iterable[str], on: bool = True) -> None:
-        """Place known probes on the other module attributes that hold the same functions (``from x import f``)."""
-        by_id = {
-            key: (probe, target)
-            for key, (_, probe, target) in self._probes.items()
-            if target.kind in ("function", "builtin")
-        }
+    def rebind(self, modules: Iterable[str]) -> None:
+        """Place known probes on the other module attributes that hold the same functions (``from x import f``).
+
+        In modules that are somebody's inner life, what was taken over from elsewhere is the original: calls there are
+        none of the program's.
+        """
+        originals = {id(probe): original for original, probe, _ in self._probes.values()}
         for name in modules:
             module = sys.modules.get(name)
-            if not isinstance(module, types.ModuleType) or (name != "__main__" and excluded(name)):
+            if not isinstance(module, types.ModuleType):
                 continue
+            inner = name != "__main__" and excluded(name)
             for attribute, value in list(vars(module).items()):
-                found = by_id.get(id(value))
-                if found is None or (id(module), attribute) in self._done or _probe.is_probe(value):
+                if (id(module), attribute) in self._done:
                     continue
-                self._done.add((id(module), attribute))
-                self._place(module, attribute, found[0], found[0], found[1], on)
+                if _probe.is_probe(value):  # loaded while probes were on
+                    original = originals.get(id(value))
+                    if original is not None and inner:
+                        write(module, attribute, original)
+                    elif original is not None:
+                        self._place_known(module, attribute, original, original, value)
+                elif not inner:
+                    self._place_known(module, attribute, value, value)
 
-    def _place(self, owner: Any, attribute: str, wrapped: Any, probe: Any, target: Target, on: bool) -> None:
-        before = vars(owner).get(attribute, _ABSENT)
+    def rebind_elsewhere(self) -> None:
+        """Place known probes where torch looks its C functions up, in defaults, and on optimizers with a scheduler."""
+        torch = sys.modules["torch"]
+        for owner, attribute, raw, function in in_c_namespaces(torch):
+            self._place_known(owner, attribute, raw, function)
+        for owner, attribute, before, after in off_the_track(self._standing_for, lambda module: not excluded(module)):
+            several = isinstance(before, (dict, tuple))
+            values = before.values() if isinstance(before, dict) else before if several else (before,)
+            _, probe, target = next(self._probes[id(value)] for value in values if id(value) in self._probes)
+            self._put(owner, attribute, before, after, None if several else probe, target)
+
+    def _standing_for(self, value: Any) -> Any:
+        known = self._probes.get(id(value))
+        return value if known is None or known[2].muted else known[1]
+
+    def _place_known(self, owner: Any, attribute: str, raw: Any, function: Any, there: Any = None) -> None:
+        known = self._probes.get(id(function))
+        if known is None or known[2].kind not in ("function", "builtin") or (id(owner), attribute) in self._done:
+            return
+        self._done.add((id(owner), attribute))
+        _, probe, target = known
+        wrapped = staticmethod(probe) if isinstance(raw, staticmethod) else probe
+        self._put(owner, attribute, raw, wrapped, probe, target, there)
+
+    def _put(
+        self, owner: Any, attribute: str, before: Any, wrapped: Any, probe: Any, target: Target, there: Any = None
+    ) -> None:
         placement = Placement(
             owner, attribute, before, wrapped, probe, self._is_driver(target), not target.boundary and not target.muted
         )
-        if on:
-            try:
-                setattr(owner, attribute, wrapped)
-            except (TypeError, AttributeError) as error:
-                self.refused.append((target.name, str(error)))
-                return
-            placement.on = True
+        if there is None and not self._write(placement, wrapped):
+            return
+        placement.on = True
         self._placements.append(placement)
+
+    def _write(self, placement: Placement, value: Any) -> bool:
+        try:
+            write(placement.owner, placement.attribute, value)
+        except (TypeError, AttributeError) as error:
+            self.refused.append((placement.attribute, str(error)))
+            return False
+        return True
 
     def take_off(self, which: Callable[[Placement], bool]) -> None:
         """Put back what stood before. Where someone else has wrapped our probe meanwhile, the probe stays and only
@@ -104,27 +144,18 @@ class Installer:
         for placement in reversed(self._placements):
             if not placement.on or not which(placement):
                 continue
-            if vars(placement.owner).get(placement.attribute) is placement.wrapped:
-                try:
-                    if placement.before is _ABSENT:
-                        delattr(placement.owner, placement.attribute)
-                    else:
-                        setattr(placement.owner, placement.attribute, placement.before)
-                except (TypeError, AttributeError) as error:
-                    self.refused.append((str(placement.attribute), str(error)))
-                    placement.probe.enabled = False
-            elif isinstance(placement.probe, object):
+            ours = read(placement.owner, placement.attribute) is placement.wrapped
+            if not ours or not self._write(placement, placement.before):
                 _set_enabled(placement.probe, False)
             placement.on = False
 
     def put_on(self, which: Callable[[Placement], bool]) -> None:
-        """The opposite of ``take_off``."""
+        """The opposite of ``take_off``. What the program has put there meanwhile stays."""
         for placement in self._placements:
             if placement.on or not which(placement):
                 continue
-            current = vars(placement.owner).get(placement.attribute, _ABSENT)
-            if current is placement.before or current is placement.wrapped:
-                setattr(placement.owner, placement.attribute, placement.wrapped)
+            if read(placement.owner, placement.attribute) is placement.before:
+                self._write(placement, placement.wrapped)
             _set_enabled(placement.probe, True)
             placement.on = True
 
@@ -133,15 +164,20 @@ class Installer:
         self.take_off(which)
         self._placements = [p for p in self._placements if not which(p)]
 
+    def release(self) -> None:
+        """Take everything off for good, and put the originals into copies that were made while probes were on."""
+        self.take_off(lambda _: True)
+        pairs = [(probe, original) for original, probe, _ in self._probes.values()]
+        for probe, _ in pairs:
+            _set_enabled(probe, False)  # what keeps one must not write into the next recording
+        self._placements.clear()
+        self._probes.clear()
+        release(pairs)
+
     @property
     def count(self) -> int:
         """Number of attributes that hold a probe now."""
         return sum(p.on for p in self._placements)
-
-    @property
-    def functions(self) -> int:
-        """Number of functions probed."""
-        return len(self._probes)
 
 
 def _holds_probe(function: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import sys
 import sysconfig
@@ -20,12 +21,13 @@ from traincheck.collect import _probe, processes, targets
 from traincheck.collect.activation import not_watched
 from traincheck.collect.drivers import DRIVER_ROLES, Drivers, compose
 from traincheck.collect.imports import ImportWatcher, loaded_modules, mute_imports
-from traincheck.collect.install import Installer, Placement
+from traincheck.collect.install import Installer
 from traincheck.collect.observe.points import make_observer, observation_points
 from traincheck.collect.paths import compile_path
 from traincheck.collect.plan import Plan
 from traincheck.collect.recorder import Recorder
 from traincheck.collect.steps import StepTracker
+from traincheck.collect.suspension import Suspension
 from traincheck.collect.targets import Target
 from traincheck.events import Mark
 
@@ -65,7 +67,9 @@ class Session:
         self.observer = make_observer(self.recorder, plan.attributes) if plan.state else None
         self._points: dict[str, Any] = observation_points(self.observer) if self.observer is not None else {}
         self._installer = Installer(self._make_probe, lambda target: target.role in DRIVER_ROLES or target.muted)
-        self._watcher = ImportWatcher([*plan.packages, *_WATCHED], self._module_loaded)
+        self._suspension = Suspension(self._installer, lambda placement: self.observing or placement.driver)
+        self._watcher = ImportWatcher([*plan.packages, *_WATCHED], self._module_loaded, self._module_loading)
+        self._late: list[str] = []
         current = self
 
     def _open(self) -> None:
@@ -89,6 +93,8 @@ class Session:
         _probe.set_library_prefixes(library_prefixes())
         with self._guard("start"), _muted():
             self._undo_mute = mute_imports(_probe.Mute)
+            if _compiles():
+                self._end_full_scope()
             self._install(loaded_modules())
             self._installer.rebind(loaded_modules())
             self._installer.rebind_elsewhere()
@@ -97,7 +103,7 @@ class Session:
                 self.observer.started()
             self._set_observing(self._wanted(1))
         atexit.register(self.stop)
-        os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
+        _follow_forks()
         self._follow_multiprocessing()
 
     def stop(self, end: str = "") -> None:
@@ -116,6 +122,11 @@ class Session:
 
     def _stop_in_child(self) -> None:
         """``multiprocessing``'s finalizers run while what ended the child is still on its way."""
+        from multiprocessing import parent_process
+
+        if parent_process() is None:  # not a child: it ends as any process
+            self.stop()
+            return
         failure = sys.exc_info()[1]
         self._stop("", failure, processes.code_of(failure))
 
@@ -133,6 +144,7 @@ class Session:
                 self._installer.take_off(lambda _: True)
             if self._undo_mute is not None:
                 self._undo_mute()
+                self._undo_mute = None
         if current is self:
             current = None
         if self._asleep:
@@ -182,7 +194,7 @@ class Session:
 
     def _install(self, modules: list[str]) -> None:
         found = list(targets.boundary(modules))
-        found += targets.muted(modules)
+        found += targets.machinery(modules)
         if self.plan.scope == "full" and not self._compiling:
             found += targets.full(modules, self.plan.packages)
         elif self.plan.scope == "selective":
@@ -190,12 +202,12 @@ class Session:
         self._installer.add(found)
 
     def _make_probe(self, target: Target) -> Any:
-        if target.muted:
+        if target.muted and not target.role:
             return _probe.Mute(target.function)
         driver = self._driver_hooks(target.role)
         point = self._points.get(target.role) or self._points.get(target.name)
         enter, leave = compose(driver, point, lambda: self.observing)
-        wanted = self.plan.scope != "selective" or target.name in self.plan.functions
+        wanted = not target.muted and (self.plan.scope != "selective" or target.name in self.plan.functions)
         if not wanted and enter is None and leave is None:
             return None
         number = self.recorder.function(target.name, target.kind, targets.parameters(target.function))
@@ -227,16 +239,31 @@ class Session:
             "DataLoaderIter:workers": (self._workers_enter, self._workers_exit),
             "worker": (self._worker_starts, None),
             "compile": (self._compile_enter, None),
-            "jit": (self._suspend_enter, self._suspend_exit),
+            "jit": (self._suspension.enter, self._suspension.exit),
+            "dynamo": (self._dynamo_enter, self._dynamo_exit),
         }
         return own.get(role) or self._drivers.hooks(role)
+
+    def _module_loading(self, name: str) -> None:
+        """torch's modules fill tables with functions while they are imported: those must hold the originals."""
+        if name.partition(".")[0] == "torch" and not self._ended and os.getpid() == self._pid:
+            with self._guard("late module"), _muted():
+                self._suspension.begin()
 
     def _module_loaded(self, name: str) -> None:
         if self._ended or os.getpid() != self._pid:
             return
         with self._guard("late module"), _muted():
-            self._install([name])
-            self._installer.rebind([name])
+            self._late.append(name)
+            if name.partition(".")[0] == "torch":
+                self._suspension.end()
+            if self._suspension.active:
+                return
+            late, self._late = [name for name in self._late if name in sys.modules], []
+            self._install(late)
+            self._installer.rebind(late)
+            if not self.observing:
+                self._installer.take_off(lambda placement: not placement.driver)
 
     def _optimizer_made(
         self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int
@@ -244,22 +271,26 @@ class Session:
         if args:
             self._installer.add(targets.of_class(type(args[0])))
 
-    # --- compilers: probes come off while one looks at the functions, and full scope ends with the first
-    # torch.compile ----
+    # --- compilers: the full scope ends with the first one, because a compiled graph must not see it ---------------
 
-    def _compile_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> None:
+    def _end_full_scope(self) -> None:
         if not self._compiling:
             self._compiling = True
-            self.recorder.mark(Mark.NOTE, "torch.compile: boundary scope from here on")
+            if self.plan.scope == "full":
+                self.recorder.mark(Mark.NOTE, "torch.compile: boundary scope from here on")
             self._installer.forget(lambda placement: placement.full_only)
 
-    def _suspend_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> Any:
-        self._installer.take_off(lambda placement: not _is_own(placement, probe))
+    def _compile_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> None:
+        self._end_full_scope()
+
+    def _dynamo_enter(self, probe: Any, args: Any, kwargs: Any, call: int) -> bool:
+        self._end_full_scope()
+        _probe.mute()
         return True
 
-    def _suspend_exit(self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int) -> None:
+    def _dynamo_exit(self, probe: Any, token: Any, args: Any, kwargs: Any, result: Any, error: Any, call: int) -> None:
         if token:
-            self._installer.put_on(lambda placement: self.observing or placement.driver)
+            _probe.unmute()
 
     # --- sampling ----------------------------------------------------------------------------------------------------
 
@@ -280,7 +311,8 @@ class Session:
         self.observing = on
         self.recorder.mark(Mark.OBSERVING, a=int(on))
         if on:
-            self._installer.put_on(lambda placement: not placement.driver)
+            if not self._suspension.active:
+                self._installer.put_on(lambda placement: not placement.driver)
             _probe.resume()
         else:
             _probe.pause()
@@ -359,9 +391,9 @@ class Session:
             util.register_after_fork(self, Session._finalize_later)
 
     def _finalize_later(self) -> None:
-        from multiprocessing import parent_process, util
+        from multiprocessing import util
 
-        if not self._ended and parent_process() is not None:
+        if not self._ended:
             util.Finalize(None, self._stop_in_child, exitpriority=-1000)
 
 
@@ -377,8 +409,25 @@ _WATCHED = (
 )
 
 
-def _is_own(placement: Placement, probe: Any) -> bool:
-    return placement.probe is probe
+@functools.cache
+def _follow_forks() -> None:
+    """Registered once for all sessions: it can't be undone."""
+
+    def before() -> None:
+        if current is not None:
+            current._before_fork()
+
+    def after() -> None:
+        if current is not None:
+            current._after_fork()
+
+    os.register_at_fork(before=before, after_in_child=after)
+
+
+def _compiles() -> bool:
+    """Whether the program has asked for compiled functions before the probes came."""
+    backends = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", None) or {}
+    return any(backend is not None for backend in backends.values())
 
 
 def _grad_enabled() -> bool:

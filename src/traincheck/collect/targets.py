@@ -12,12 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from traincheck.collect.bindings import family
 from traincheck.collect.catalog import (
     BOUNDARY_CLASSES,
     BOUNDARY_FUNCTIONS,
     BOUNDARY_SUBCLASSES,
+    COMPILING,
     EXCLUDED_MODULES,
     EXCLUDED_NAMES,
+    LOOKING,
     METADATA_METHODS,
     MUTED,
     NAMES,
@@ -100,7 +103,7 @@ def boundary(modules: Iterable[str]) -> Iterator[Target]:
     for module, (class_name, methods) in BOUNDARY_SUBCLASSES.items():
         base = getattr(sys.modules.get(module), class_name, None)
         if isinstance(base, type):
-            for cls in _family(base):
+            for cls in family(base):
                 if cls.__module__ in names:
                     yield from _methods(cls, methods)
 
@@ -115,9 +118,10 @@ def of_class(cls: type) -> Iterator[Target]:
                     yield from _methods(ancestor, methods)
 
 
-def muted(modules: Iterable[str]) -> Iterator[Target]:
-    """Entrances to machinery whose inner life is not training (fake tensors, tracing, compiling)."""
-    for path in MUTED:
+def machinery(modules: Iterable[str]) -> Iterator[Target]:
+    """Entrances to what is not training (fake tensors, tracing, compiling); ``role`` says what happens there."""
+    entrances = [("", path) for path in MUTED] + [("jit", path) for path in LOOKING]
+    for role, path in [*entrances, *(("dynamo", path) for path in COMPILING)]:
         module, _, rest = path.partition(":")
         if module not in modules or module not in sys.modules:
             continue
@@ -128,7 +132,7 @@ def muted(modules: Iterable[str]) -> Iterator[Target]:
         raw = vars(owner).get(attribute) if owner is not None else None
         if raw is not None:
             function, kind = unwrap_descriptor(raw)
-            yield Target(owner, attribute, raw, function, kind, full_name(function), muted=True)
+            yield Target(owner, attribute, raw, function, kind, full_name(function), role, muted=True)
 
 
 def _methods(cls: type, methods: dict[str, str]) -> Iterator[Target]:
@@ -138,17 +142,6 @@ def _methods(cls: type, methods: dict[str, str]) -> Iterator[Target]:
             target = _method_target(cls, attribute, raw, role, boundary=True)
             if target is not None:
                 yield target
-
-
-def _family(base: type) -> Iterator[type]:
-    seen: set[type] = set()
-    waiting = [base]
-    while waiting:
-        cls = waiting.pop()
-        if cls not in seen:
-            seen.add(cls)
-            yield cls
-            waiting.extend(type.__subclasses__(cls))
 
 
 # --- full -------------------------------------------------------------------------------------------------------------

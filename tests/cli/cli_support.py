@@ -15,6 +15,12 @@ COMMANDS = (
     ("trace", "compact"),
     ("trace", "import"),
     ("trace", "diff"),
+    ("invariants",),
+    ("invariants", "show"),
+    ("invariants", "filter"),
+    ("invariants", "merge"),
+    ("invariants", "diff"),
+    ("invariants", "suppress"),
 )
 
 

@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from traincheck.cli import check, collect, doctor, infer, trace_compact, trace_diff, trace_import, trace_show
+from traincheck.cli import (
+    check,
+    collect,
+    doctor,
+    infer,
+    invariants_diff,
+    invariants_filter,
+    invariants_merge,
+    invariants_show,
+    invariants_suppress,
+    trace_compact,
+    trace_diff,
+    trace_import,
+    trace_show,
+)
 from traincheck.cli._guard import Commands
 from traincheck.cli._help import examples
 
@@ -33,6 +47,19 @@ trace = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     epilog=examples("traincheck trace show runs/good", "traincheck trace diff runs/good runs/bad"),
+)
+
+invariants = typer.Typer(
+    name="invariants",
+    cls=Commands,
+    help="Look at, choose, merge, compare and suppress invariants.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    epilog=examples(
+        "traincheck invariants show good.jsonl",
+        "traincheck invariants filter good.jsonl --min-references 2 -o sure.jsonl",
+        'traincheck invariants suppress good.jsonl 4 --reason "frozen on purpose"',
+    ),
 )
 
 
@@ -66,6 +93,12 @@ trace_show.register(trace)
 trace_compact.register(trace)
 trace_import.register(trace)
 trace_diff.register(trace)
+app.add_typer(invariants)
+invariants_show.register(invariants)
+invariants_filter.register(invariants)
+invariants_merge.register(invariants)
+invariants_diff.register(invariants)
+invariants_suppress.register(invariants)
 doctor.register(app)
 
 

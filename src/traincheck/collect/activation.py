@@ -30,32 +30,32 @@ def environment(run: str, base: dict[str, str]) -> dict[str, str]:
     return {**base, RUN_VARIABLE: run, "PYTHONPATH": BOOT_FOLDER + os.pathsep + path if path else BOOT_FOLDER}
 
 
-def watch_import(run: str, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-    """torch is about to be imported: find it, and start a session when it has run. Called by ``boot`` in the import
-    system.
+def watch_import(
+    run: str, born: int, name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    """torch is about to be imported: find it, and start a session when it has run. Called by ``boot``.
+
+    ``born`` is the id of the process whose command line this is: another one was forked off.
     """
-    if "torch" in sys.modules:
-        _torch_is_there(run)
-        return None
     if is_launcher(_command_line()):
+        return None
+    if "torch" in sys.modules:
+        _torch_is_there(run, born)
         return None
     from traincheck.collect.imports import ImportWatcher
 
     def loaded(module: str) -> None:
         if module == "torch":
             watcher.stop()
-            _torch_is_there(run)
+            _torch_is_there(run, born)
 
     watcher = ImportWatcher(["torch"], loaded)
     watcher.start()
     return watcher.find_spec(name, path, target)
 
 
-def _torch_is_there(run: str) -> None:
-    command = _command_line()
-    if is_launcher(command):
-        return
-    if is_fork_server(command):
+def _torch_is_there(run: str, born: int) -> None:
+    if is_fork_server(_command_line()) and os.getpid() == born:
         _start_in_children(run)
     else:
         start(run)

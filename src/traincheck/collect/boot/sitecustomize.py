@@ -22,6 +22,7 @@ class _UntilTorch:
 
     def __init__(self, run: str) -> None:
         self._run = run
+        self._born = os.getpid()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch" or self not in sys.meta_path:
@@ -32,7 +33,7 @@ class _UntilTorch:
         except Exception as error:
             _not_watched(self._run, error)
             return None
-        return watch_import(self._run, name, path, target)
+        return watch_import(self._run, self._born, name, path, target)
 
 
 def _not_watched(run: str, error: Exception) -> None:

@@ -84,7 +84,7 @@ def filter_(
     if not chosen:
         raise TraincheckError(
             f"none of {len(invariants):,} invariants is as asked for: nothing was written",
-            "fewer options; `traincheck invariants show` with the same ones shows what is left",
+            "fewer options; `traincheck invariants show FILE` lists what there is",
         )
     save_derived([invariants[n] for n in chosen], output, sources, {"by": "filter", **selection.to_json()})
     if as_json:

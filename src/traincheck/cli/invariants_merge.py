@@ -62,5 +62,5 @@ def merge(
     )
     if merged.several_preconditions:
         _output.note(
-            f"note: {merged.several_preconditions:,} rules stand in it with more than one precondition: the files differ"
+            f"note: {merged.several_preconditions:,} rules stand in it with several preconditions: the files differ"
         )

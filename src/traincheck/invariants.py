@@ -308,7 +308,7 @@ def load_invariants(*paths: str | Path) -> InvariantSet:
     places: list[tuple[str, int]] = []
     provenance: list[dict[str, Any]] = []
     for path in map(Path, paths):
-        for number, line in enumerate(_text(path).splitlines(), start=1):
+        for number, line in enumerate(_text(path).split("\n"), start=1):
             if line.strip():
                 invariants.append(parse_invariant(line, str(path), number))
                 places.append((str(path), number))

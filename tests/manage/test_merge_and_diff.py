@@ -109,6 +109,14 @@ def test_odd_provenance_is_no_reference(tmp_path: Path) -> None:
         read([tmp_path / "none"])
 
 
+def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
+    odd = A.model_copy(update={"text_description": "a\u2028b\x85c"})
+    path = saved(tmp_path / "1", odd, B)
+    assert list(load_invariants(path)) == [odd, B]
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert list(load_invariants(path)) == [odd, B]
+
+
 def as_set(*invariants) -> InvariantSet:
     return InvariantSet(tuple(invariants))
 

@@ -11,6 +11,7 @@ from traincheck.relations.tables import Tables
 
 from . import kit
 from .kit import Fault, Subject
+from .values_world import Layers
 from .worlds import BACKWARD, NAMES, STEP, ZERO, World, names_of
 
 ONE, TWO = World(), World(ranks=2)
@@ -56,7 +57,67 @@ CONSISTENCY = Subject(
     speaks_of=("Parameter.grad", "Parameter.data", "same name", "different process"),
 )
 
-SUBJECTS = {subject.relation: subject for subject in (CONTAIN, CONSISTENCY)}
+HEALTHY_LAYERS = {
+    "shorter": Layers(seed=3, steps=3).trace,
+    "longer": Layers(steps=11).trace,
+    "other batch size": Layers(batch=5).trace,
+    "two ranks": Layers(ranks=2).trace,
+    "no accumulation": Layers(micro=1).trace,
+    "never evaluated": Layers(evaluate_every=0).trace,
+    "raised": Layers(raises_at=2).trace,
+    "killed": Layers(killed=True).trace,
+    "sampled": Layers(steps=12, sampled=frozenset({2, 3, 5, 8, 9, 10})).trace,
+}
+
+OUTPUT = Subject(
+    relation="ConsistentOutputRelation",
+    healthy=lambda seed: Layers(seed=seed).trace(),
+    like=HEALTHY_LAYERS,
+    faults={
+        "no autocast": Fault(Layers(cast_from=4).trace, 4, ("Linear.forward", "torch.float32", "autocast")),
+        "no gradient": Fault(Layers(detached_from=2).trace, 2, ("Linear.forward", "requires_grad=False", "frozen")),
+        "no loss": Fault(Layers(nothing_from=3).trace, 3, ("cross_entropy", "no tensor")),
+        "one rank": Fault(Layers(ranks=2, cast_from=5).trace, 5, ("Linear.forward", "torch.bfloat16")),
+    },
+    speaks_of=("Linear.forward()", "dtype=torch.bfloat16", "requires_grad=True", "stage is training"),
+)
+
+INPUT_OUTPUT = Subject(
+    relation="ConsistentInputOutputRelation",
+    healthy=lambda seed: Layers(seed=seed).trace(),
+    like=HEALTHY_LAYERS,
+    faults={
+        "dropout casts": Fault(Layers(dropped_from=3).trace, 3, ("Dropout.forward", "torch.float16", "input.dtype")),
+        "between gaps": Fault(
+            Layers(dropped_from=5, sampled=frozenset({2, 4})).trace, 5, ("Dropout.forward", "torch.float16")
+        ),
+    },
+    speaks_of=("Dropout.forward()", "input.dtype", "input.shape", "Linear.forward()", "input.shape[0]"),
+)
+
+DISTINCT = Subject(
+    relation="DistinctArgumentRelation",
+    healthy=lambda seed: Layers(seed=seed, ranks=2).trace(),
+    like=HEALTHY_LAYERS,
+    faults={
+        "same batch": Fault(
+            Layers(stuck_from=3).trace, 4, ("Module.__call__", "input", "does not move on", "train.py")
+        ),
+        "same micro-batch": Fault(Layers(doubled_from=2).trace, 2, ("Module.__call__", "within a step")),
+        "same on ranks": Fault(Layers(ranks=2, shared_from=5).trace, 5, ("Module.__call__", "rank 0", "Ranks see")),
+    },
+    speaks_of=("Module.__call__()", "different step", "different rank", "the same process"),
+)
+
+THRESHOLD = Subject(
+    relation="ThresholdRelation",
+    healthy=lambda seed: Layers(seed=seed).trace(),
+    like=HEALTHY_LAYERS | {"another limit": Layers(limit=9).trace},
+    faults={"not cut": Fault(Layers(uncut_from=4).trace, 4, ("cut.truncate", "max_length", "shape[1]", "data.py:7"))},
+    speaks_of=("cut.truncate()", "output[0].shape[1] ≤ max_length"),
+)
+
+SUBJECTS = {subject.relation: subject for subject in (CONTAIN, CONSISTENCY, OUTPUT, INPUT_OUTPUT, DISTINCT, THRESHOLD)}
 FAULTS = [(s, name) for s in SUBJECTS.values() for name in s.faults]
 
 subjects = pytest.mark.parametrize("subject", SUBJECTS.values(), ids=lambda subject: subject.relation)

@@ -1,0 +1,380 @@
+"""Rules about what single calls were given and gave back: judging them, and learning when they hold.
+
+The shared half of ConsistentOutput, ConsistentInputOutput and Threshold. Each of them only says, for all calls of one
+function at once, which calls it can be judged on and which of those break it (``Seen``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from traincheck.invariants import (
+    ALWAYS,
+    APIParam,
+    Clause,
+    Conjunction,
+    Group,
+    InputOutputParam,
+    Invariant,
+    Support,
+)
+from traincheck.preconditions import Prop, Records, Unexplained, deduce, holds, propose
+from traincheck.relations.base import COUNTS, MOST_VIOLATIONS, VIOLATIONS, Candidate, Judgement, Needs, Numbered, fit
+from traincheck.relations.call_values import (
+    PRE_EVENT,
+    Ended,
+    ValueCarry,
+    attribute,
+    ended,
+    inputs,
+    of_reference,
+    outputs,
+)
+from traincheck.relations.call_values_names import serves
+from traincheck.relations.calltree import CallSource, capture_props
+from traincheck.relations.names import learnable, short
+from traincheck.relations.tables import Tables, Window
+from traincheck.relations.wording import properties
+
+Mask = npt.NDArray[np.bool_]
+
+MIN_CALLS: Final = 3
+"""Calls that must have held, and …"""
+
+MIN_STEPS: Final = 2
+"""… the training steps they must be spread over, before anything is learned."""
+
+_STAGE: Final = "meta_vars.stage"
+_APART: Final = 1 << 20
+"""Processes of different references are told apart by this distance."""
+
+
+class Seen(NamedTuple):
+    """What one rule says of the calls of its function. Masks have one entry a call.
+
+    ``evidence`` gives, for rows of calls that break it, a frame of ``variable``, ``attribute``, ``before`` (expected),
+    ``after`` (found).
+    """
+
+    observed: Mask
+    bad: Mask
+    evidence: Callable[[npt.NDArray[np.int64]], pl.DataFrame]
+
+
+class Values:
+    """Calls of one function with the tensors they were given and gave back; attributes are read once."""
+
+    def __init__(self, found: Ended) -> None:
+        self.found = found
+        self._sides: dict[str, pl.DataFrame] = {}
+        self._attributes: dict[tuple[str, tuple[str | int, ...]], pl.DataFrame] = {}
+
+    @property
+    def height(self) -> int:
+        """Number of calls."""
+        return self.found.calls.height
+
+    def tensors(self, side: str) -> pl.DataFrame:
+        """Tensors of ``in`` or ``out``."""
+        if side not in self._sides:
+            self._sides[side] = inputs(self.found) if side == "in" else outputs(self.found)
+        return self._sides[side]
+
+    def attribute(self, side: str, path: Sequence[str | int]) -> pl.DataFrame:
+        """The attribute of each of ``tensors(side)``."""
+        key = (side, tuple(path))
+        if key not in self._attributes:
+            self._attributes[key] = attribute(self.tensors(side), self.found.captures, path)
+        return self._attributes[key]
+
+
+class Judge(Protocol):
+    """How one invariant sees the calls of its function."""
+
+    def __call__(self, invariant: Invariant, values: Values) -> Seen:
+        """Which calls can be judged, which are bad."""
+
+
+def function_of(invariant: Invariant) -> str:
+    """The function the rule speaks of: its one API parameter."""
+    return next(param.api_full_name for param in invariant.params if isinstance(param, APIParam))
+
+
+def unsupported(invariant: Invariant) -> str | None:
+    """None, or why the API parameter asks for more than a call that returned."""
+    for param in invariant.params:
+        if isinstance(param, APIParam) and param.exception is not None:
+            return "a call that raised gave nothing back"
+        if isinstance(param, APIParam) and param.arguments is not None:
+            return "constant arguments are not judged by this version"
+    return None
+
+
+def needs(invariant: Invariant, paths: Sequence[str] = ()) -> Needs:
+    """The function, the captures ``paths``, and what the precondition asks for."""
+    asked = properties(invariant)
+    function = function_of(invariant)
+    conditions = {prop.removeprefix("captures.").partition("@")[0] for prop in asked if prop.startswith("captures.")}
+    return Needs(
+        functions=frozenset((function,)),
+        captures=frozenset((function, path) for path in {*paths, *conditions}),
+        stages=_STAGE in asked,
+    )
+
+
+def evaluate(
+    judge: Judge, invariants: Sequence[Numbered], window: Window, carry: ValueCarry | None
+) -> tuple[Judgement, ValueCarry]:
+    """Judge each call in the window in which it ends."""
+    by_function: dict[str, list[Numbered]] = {}
+    for item in invariants:
+        by_function.setdefault(function_of(item.invariant), []).append(item)
+    found, later = ended(window, list(by_function), carry)
+    counts: list[pl.DataFrame] = []
+    violations: list[pl.DataFrame] = []
+    for function, mine in by_function.items():
+        one = found.of(function)
+        if one.calls.is_empty():
+            continue
+        values = Values(one)
+        records = Records(values.height, [CallSource(one.calls, one.captures)])
+        masks: dict[str, Mask] = {}
+        for number, invariant in mine:
+            group = invariant.precondition.get(PRE_EVENT)
+            text = "" if group is None else group.model_dump_json()
+            if text not in masks:
+                masks[text] = holds(group, records)
+            seen = judge(invariant, values)
+            applied = masks[text] & seen.observed
+            bad = applied & seen.bad
+            counts.append(_counts(number, one.calls, seen.observed, applied, bad))
+            if bad.any():
+                rows = np.flatnonzero(bad)[:MOST_VIOLATIONS]
+                violations.append(_violations(number, one, rows, seen.evidence(rows)))
+    return Judgement(
+        pl.concat(counts) if counts else pl.DataFrame(schema=COUNTS),
+        pl.concat(violations) if violations else pl.DataFrame(schema=VIOLATIONS),
+    ), later
+
+
+def _counts(number: int, calls: pl.DataFrame, observed: Mask, applied: Mask, bad: Mask) -> pl.DataFrame:
+    frame = calls.select("process", "rank", "step").with_columns(
+        pl.Series("observed", observed).cast(pl.Int64),
+        pl.Series("applied", applied).cast(pl.Int64),
+        pl.Series("violated", bad).cast(pl.Int64),
+    )
+    grouped = frame.group_by("process", "rank", "step").agg(
+        pl.len().cast(pl.Int64).alias("called"), pl.col("observed", "applied", "violated").sum()
+    )
+    return fit(grouped.with_columns(pl.lit(number).alias("invariant")), COUNTS)
+
+
+def _violations(number: int, found: Ended, rows: npt.NDArray[np.int64], evidence: pl.DataFrame) -> pl.DataFrame:
+    calls = found.calls[rows]
+    frame = pl.concat([calls.drop("location", "meta"), evidence], how="horizontal").with_columns(
+        pl.lit(number).alias("invariant"),
+        pl.col("end_seq").alias("seq"),
+        pl.col("end_ns").alias("time_ns"),
+        pl.Series("location", found.locations(calls), dtype=pl.String),
+    )
+    return fit(frame, VIOLATIONS)
+
+
+# --- learning ----------------------------------------------------------------------------------------------------
+
+
+def examples(references: Sequence[Tables], wanted: Callable[[str], bool]) -> dict[str, Ended]:
+    """Calls of the learnable functions that are ``wanted``, over all references.
+
+    Their processes are told apart; ``calls`` has a column ``reference``.
+    """
+    names = sorted(
+        {
+            name
+            for reference in references
+            for name in reference.calls["function"].unique().cast(pl.String).to_list()
+            if name is not None and learnable(name) and wanted(name)
+        }
+    )
+    calls, captures = [], []
+    for number, reference in enumerate(references):
+        found = of_reference(reference, names)
+        shift = (pl.col("process") + number * _APART).cast(pl.UInt32)
+        calls.append(found.calls.with_columns(shift, pl.lit(number).alias("reference")))
+        captures.append(found.captures.with_columns(shift))
+    both = Ended(pl.concat(calls), pl.concat(captures), found.above.clear()) if calls else None
+    return {} if both is None else {name: both.of(name) for name in names}
+
+
+class Example:
+    """Calls of one function in all references, for the candidates about it."""
+
+    def __init__(self, found: Ended, function: str) -> None:
+        self.values = Values(found)
+        self.calls = found.calls
+        self._records = Records(found.calls.height, [CallSource(found.calls, found.captures)])
+        self._props = [Prop(_STAGE, natural=True), *map(Prop, capture_props(found.captures, function))]
+
+    def candidate(
+        self, invariant: Invariant, positive: Mask, observed: Mask, *, conditional: bool = True, stages: bool = True
+    ) -> Candidate | None:
+        """The invariant with its precondition and support, or why it is none; None: too little to speak of.
+
+        ``positive`` are the observed calls on which it holds. ``stages``: what was never seen outside some stages is
+        only said of them (a reference that never evaluates says nothing about evaluation).
+        """
+        positive = positive & observed
+        steps = self._steps(positive)
+        if positive.sum() < MIN_CALLS or steps < MIN_STEPS:
+            return None
+        group: Group | None = ALWAYS
+        reason, example = None, -1
+        if not positive[observed].all():
+            rows = np.flatnonzero(observed)
+            records = _Part(self._records, rows)
+            features = propose(PRE_EVENT, records, positive[observed], self._props if conditional else [])
+            answer = deduce(positive[observed], features, [PRE_EVENT], np.arange(len(rows)))
+            if isinstance(answer, Unexplained):
+                reason, example = answer.reason, int(rows[answer.example])
+            else:
+                group = answer[PRE_EVENT]
+        if stages:
+            group = self._within_stages(group or ALWAYS, positive)
+        held = self.calls.filter(pl.Series(positive))
+        support = Support(
+            applications=held.height,
+            excluded=int((observed & ~positive).sum()),
+            steps=steps,
+            ranks=held.select("reference", "process").n_unique(),
+            references=held["reference"].n_unique(),
+        )
+        found = invariant.model_copy(
+            update={
+                "precondition": {PRE_EVENT: group},
+                "num_positive_examples": support.applications,
+                "num_negative_examples": support.excluded,
+                "support": support,
+            }
+        )
+        return Candidate(found, reason, None if reason is None else self._where(example))
+
+    def in_stage(self, stage: str) -> Mask:
+        """Calls made in that stage."""
+        return (self.calls["stage"] == stage).fill_null(False).to_numpy()
+
+    def _steps(self, mask: Mask) -> int:
+        rows = self.calls.filter(pl.Series(mask), pl.col("step") > 0)
+        return rows.select("reference", "step").n_unique() if rows.height else 0
+
+    def _within_stages(self, group: Group, positive: Mask) -> Group:
+        stages = sorted(self.calls.filter(pl.Series(positive))["stage"].drop_nulls().unique().to_list())
+        told = any(
+            isinstance(clause, Clause) and clause.prop_name == _STAGE
+            for conj in group.preconditions
+            for clause in conj.clauses
+        )
+        if told or not stages or {"training", "evaluation"} <= set(stages):
+            return group
+        clause = stage_clause(stages)
+        if group.unconditional:
+            return Group(inverted=False, preconditions=[Conjunction(clauses=[clause])])
+        parts = [
+            Conjunction(clauses=[clause, *(c for c in conj.clauses if isinstance(c, Clause))])
+            for conj in group.preconditions
+        ]
+        return Group(inverted=False, preconditions=parts)
+
+    def _where(self, row: int) -> str:
+        bad = self.calls.row(row, named=True)
+        process = bad["process"] % _APART
+        return f"call {bad['call']} of process {process} in step {bad['step']} of reference {bad['reference']}"
+
+
+class _Part(Records):
+    """Some rows of records."""
+
+    def __init__(self, whole: Records, rows: npt.NDArray[np.int64]) -> None:
+        super().__init__(len(rows), [])
+        self._whole = whole
+        self._rows = rows
+
+    def columns(self, prop: str) -> list[pl.DataFrame] | None:
+        """The columns of these rows."""
+        found = self._whole.columns(prop)
+        return None if found is None else [column[self._rows] for column in found]
+
+
+def stage_clause(stages: Sequence[str]) -> Clause:
+    """``stage is training or evaluation``."""
+    return Clause(
+        type="constant", prop_name=_STAGE, additional_path="None", prop_dtype="str", values=[str(s) for s in stages]
+    )
+
+
+def told_by_callers(
+    candidates: Sequence[Candidate], found: dict[str, Ended], references: Sequence[Tables], inputs_too: bool
+) -> list[Candidate]:
+    """Rejects what is said of an operator when the same is said of the function whose result it is.
+
+    ``ReLU.forward`` gives back what ``functional.relu`` gave back: one of the two rules is enough, and the probes of
+    the other are saved. ``inputs_too``: only where the first tensor passed in is the same as well.
+    """
+    callers = {name: _caller(name, found, references, inputs_too) for name in found if serves(name)}
+    said = {(function_of(c.invariant), _without_function(c.invariant)) for c in candidates if c.rejected is None}
+    result = []
+    for candidate in candidates:
+        name = function_of(candidate.invariant)
+        text = _without_function(candidate.invariant)
+        caller = callers.get(name)
+        if candidate.rejected is None and caller is not None and (caller, text) in said:
+            reason = f"the same is said of {short(caller)}(), whose result it is"
+            candidate = replace(candidate, rejected=reason)
+        result.append(candidate)
+    return result
+
+
+def _without_function(invariant: Invariant) -> str:
+    told = []
+    for param in invariant.params:
+        given = isinstance(param, InputOutputParam) and param.is_input  # whatever the first tensor is called there
+        left_out = {"api_full_name", "api_name", *(("name", "index") if given else ())}
+        told.append(param.model_dump_json(exclude=left_out, exclude_unset=True))
+    return "\n".join([*told, *(f"{name} {group.model_dump_json()}" for name, group in invariant.precondition.items())])
+
+
+def _caller(name: str, found: dict[str, Ended], references: Sequence[Tables], inputs_too: bool) -> str | None:
+    """The one function that calls this one and gives back its result, always; None when there is none."""
+    callers: set[str | None] = set()
+    for number, reference in enumerate(references):
+        mine = found[name].calls.filter(pl.col("reference") == number)
+        if mine.is_empty():
+            continue
+        back = (pl.col("process") - number * _APART).cast(pl.UInt32)
+        above = reference.calls.select(
+            "process", pl.col("call").alias("parent"), pl.col("function").cast(pl.String).alias("caller")
+        )
+        callers |= set(
+            mine.select(back, "call", "parent").join(above, on=["process", "parent"], how="left")["caller"].to_list()
+        )
+        if len(callers) != 1 or None in callers:
+            return None
+    caller = next(iter(callers), None)
+    if caller is None or caller not in found:
+        return None
+    for side in (outputs, inputs) if inputs_too else (outputs,):
+        one, two = (_first(side(found[function])) for function in (name, caller))
+        calls = found[name].calls.select("process", "call", "parent").join(one, on=["process", "call"], how="left")
+        both = calls.join(two.rename({"identity": "same"}), left_on=["process", "parent"], right_on=["process", "call"])
+        if both.height < calls.height or not (both["identity"] == both["same"]).fill_null(False).all():
+            return None
+    return caller
+
+
+def _first(tensors: pl.DataFrame) -> pl.DataFrame:
+    return tensors.filter(pl.col("index") == 0).select("process", "call", "identity")

@@ -1,0 +1,385 @@
+"""DistinctArgumentRelation: no two calls of F are given the same: within a step, over ranks, or from step to step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+
+from traincheck.invariants import APIParam, Clause, Conjunction, Group, Invariant, Support
+from traincheck.preconditions import Records, holds
+from traincheck.relations import call_values_rules as rules
+from traincheck.relations.base import (
+    COUNTS,
+    MOST_VIOLATIONS,
+    VIOLATIONS,
+    Candidate,
+    Explanation,
+    Judgement,
+    Needs,
+    Numbered,
+    Row,
+    StateNeed,
+    fit,
+)
+from traincheck.relations.call_values import MODEL_CALL, ValueCarry, ended
+from traincheck.relations.call_values_content import (
+    CONTENT,
+    contents,
+    digests,
+    in_neighbouring_steps,
+    in_one_step,
+    last_two_steps,
+)
+from traincheck.relations.calltree import CallSource, Ints
+from traincheck.relations.names import learnable, short
+from traincheck.relations.tables import Tables, Window
+from traincheck.relations.wording import condition, properties
+
+GROUP: Final = "distinct_arg"
+MIN_PAIRS: Final = 3
+MIN_STEPS: Final = 2
+
+_SEEDS: Final = re.compile(r"(^|\.)(manual_seed(_all)?|set_epoch|seed_all|seed_everything)$")
+"""Functions whose arguments are meant to be different ones: rules are learned of these, and of a model's input."""
+
+_STEP: Final = "meta_vars.step"
+_NO_CAPTURES: Final = pl.DataFrame(
+    schema={"process": pl.UInt32, "call": pl.UInt64, "moment": pl.String, "name": pl.String, "path": pl.String}
+)
+
+Form = Literal["steps", "step", "ranks"]
+
+
+@dataclass(frozen=True)
+class DistinctCarry:
+    """What spans windows: captures and digests of open calls, calls to compare with, where processes are."""
+
+    values: ValueCarry
+    digests: pl.DataFrame
+    open: pl.DataFrame
+    rows: pl.DataFrame
+    newest: dict[int, int]
+
+
+class DistinctArgument:
+    """See docs/relations.md, *DistinctArgument*."""
+
+    name: str = "DistinctArgumentRelation"
+    scope: Literal["process", "run"] = "run"
+
+    def supports(self, invariant: Invariant) -> str | None:
+        """Conditions on captures of the two calls are none that 0.x or we learn."""
+        if any(prop.startswith("captures.") for prop in properties(invariant)):
+            return "conditions on arguments have no meaning where arguments are compared"
+        return rules.unsupported(invariant)
+
+    def needs(self, invariant: Invariant) -> Needs:
+        """The function with its arguments; of a model's call the content of its input."""
+        function = rules.function_of(invariant)
+        found = rules.needs(invariant, ["*"])
+        if function != MODEL_CALL:
+            return found
+        state = Needs(states=frozenset((StateNeed(function, "input", "data"),)), consecutive_steps=_across(invariant))
+        return found | state
+
+    def fold(self, invariants: Sequence[Invariant]) -> list[Invariant]:
+        """Nothing follows from anything here."""
+        return list(invariants)
+
+    def evaluate(
+        self, invariants: Sequence[Numbered], window: Window, carry: DistinctCarry | None
+    ) -> tuple[Judgement, DistinctCarry]:
+        """Judge each pair in the window in which its second call ends."""
+        functions = sorted({rules.function_of(invariant) for _, invariant in invariants})
+        found, values = ended(window, functions, None if carry is None else carry.values)
+        seen = digests(window)
+        if carry is not None:
+            seen = pl.concat([carry.digests, seen])
+        new = contents(found, seen)
+        old = pl.DataFrame(schema=CONTENT) if carry is None else carry.rows
+        rows = pl.concat([old, new])
+        fresh = np.arange(rows.height) >= old.height
+        table = _Rows(rows, fresh)
+        counts, violations = [_called(invariants, found.calls, new)], []
+        for number, invariant in invariants:
+            judged, bad = _judge(number, invariant, table)
+            counts.append(judged)
+            violations.append(bad)
+        judgement = Judgement(pl.concat(counts), pl.concat([pl.DataFrame(schema=VIOLATIONS), *violations]))
+        still = seen.join(values.above, on=["process", "call"], how="semi", maintain_order="left")
+        return judgement, _carry(window, carry, functions, values, still, rows)
+
+    def hypothesize(self, references: Sequence[Tables]) -> list[Candidate]:
+        """What models are called with, and seeds: from step to step, within a step, over ranks."""
+        names = {
+            name
+            for reference in references
+            for name in reference.calls["function"].unique().cast(pl.String).to_list()
+            if name is not None and learnable(name) and (name == MODEL_CALL or _SEEDS.search(name))
+        }
+        frames = []
+        for reference in references:
+            window = reference.window()
+            frames.append(contents(ended(window, sorted(names), None)[0], digests(window)))
+        forms: tuple[Form, ...] = ("steps", "step", "ranks")
+        found = (_learn(name, form, frames) for name in sorted(names) for form in forms)
+        return [candidate for candidate in found if candidate is not None]
+
+    def describe(self, invariant: Invariant) -> str:
+        """As 0.x labels it, with the condition."""
+        which = condition(invariant, GROUP, "for calls with")
+        return f"{_api(invariant)} receives distinct arguments{which or ' at each step'}"
+
+    def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
+        """Why it never applied."""
+        if not called:
+            return f"{_api(invariant)} was never called (and returned)"
+        if not observed:
+            return f"not all that {_api(invariant)} was given was recorded with its content"
+        where = "neighbouring steps" if _across(invariant) else "one step"
+        return f"no two calls of {_api(invariant)} in {where} met its precondition"
+
+    def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
+        """Which two calls were given the same."""
+        function, first = rules.function_of(invariant), rows[0]
+        what = "input" if function == MODEL_CALL else "arguments"
+        ranks = first["other_process"] != first["process"]
+        other = f" on {_rank(first)}" if ranks else ""
+        where = str(first["other_variable"])
+        return Explanation(
+            title=f"{_api(invariant)} was given the same {what} twice",
+            expected=self.describe(invariant),
+            observed=f"{_api(invariant)} in step {first['step']} was given the same {what} as {where}{other}",
+            meaning=_MEANINGS["ranks" if ranks else "steps" if _across(invariant) else "step"],
+            kind=f"distinct {function}",
+            apis=(function,),
+            tensors=("input",) if function == MODEL_CALL else (),
+            specificity=70,
+        )
+
+
+_MEANINGS: Final[dict[Form, str]] = {
+    "steps": "The data does not move on: the same batch at every step (an iterator made anew each time, an index that "
+    "is not advanced, a sampler without shuffling or set_epoch), or a seed that is set to the same value again.",
+    "step": "The same data is used twice within a step: micro-batches of an accumulation are not different ones, or a "
+    "seed is set to the same value again.",
+    "ranks": "Ranks see the same data: no DistributedSampler, a sampler that does not know its rank, or one seed for "
+    "all ranks. The run is as good as one of a single rank.",
+}
+
+
+def _api(invariant: Invariant) -> str:
+    return f"{short(rules.function_of(invariant))}()"
+
+
+def _rank(row: Row) -> str:
+    return f"rank {row['other_rank']}" if row["other_rank"] is not None else f"process {row['other_process']}"
+
+
+def _across(invariant: Invariant) -> bool:
+    """Whether it speaks of calls in different steps; without such a clause it is about the calls of one step."""
+    group = invariant.precondition.get(GROUP)
+    return group is not None and any(
+        isinstance(clause, Clause) and clause.type == "unequal" and clause.prop_name == _STEP
+        for conj in group.preconditions
+        for clause in conj.clauses
+    )
+
+
+class _Rows:
+    """Calls to compare, partitioned by function."""
+
+    def __init__(self, rows: pl.DataFrame, fresh: np.ndarray) -> None:
+        self._rows = rows
+        self._fresh = fresh
+        self._of: dict[str, tuple[pl.DataFrame, np.ndarray]] = {}
+
+    def of(self, function: str) -> tuple[pl.DataFrame, np.ndarray]:
+        """Calls of the function, and which of them are new."""
+        if function not in self._of:
+            mine = (self._rows["function"] == function).to_numpy()
+            self._of[function] = (self._rows.filter(mine), self._fresh[mine])
+        return self._of[function]
+
+
+def _same(rows: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    """Codes of content, process and receiver, by which pairs are compared."""
+    content = rows["content"].rank("dense").to_numpy().astype(np.int64)
+    process = rows["process"].to_numpy().astype(np.int64)
+    receiver = rows["receiver"].fill_null(0).rank("dense").to_numpy().astype(np.int64)
+    return content, process, receiver
+
+
+def _pairs(rows: pl.DataFrame, across: bool, group: Group | None) -> Iterator[tuple[Ints, Ints, np.ndarray]]:
+    """Pairs that meet the precondition, and which of them are the same."""
+    content, process, receiver = _same(rows)
+    for one, two in in_neighbouring_steps(rows) if across else in_one_step(rows):
+        if group is not None and not group.unconditional:
+            sides = [CallSource(rows[side], _NO_CAPTURES) for side in (one, two)]
+            met = holds(group, Records(len(one), sides))
+            one, two = one[met], two[met]
+        # The same thing given to two different objects of a process is not given twice.
+        same = content[one] == content[two]
+        same &= (process[one] != process[two]) | (receiver[one] == receiver[two])
+        yield one, two, same
+
+
+def _judge(number: int, invariant: Invariant, table: _Rows) -> tuple[pl.DataFrame, pl.DataFrame]:
+    rows, fresh = table.of(rules.function_of(invariant))
+    applied = np.zeros(rows.height, dtype=np.int64)
+    violated = np.zeros(rows.height, dtype=np.int64)
+    bad: list[tuple[Ints, Ints]] = []
+    for one, two, same in _pairs(rows, _across(invariant), invariant.precondition.get(GROUP)):
+        new = fresh[one] | fresh[two]
+        one, two, same = one[new], two[new], same[new]
+        applied += np.bincount(one, minlength=rows.height)
+        violated += np.bincount(one[same], minlength=rows.height)
+        bad.append((one[same], two[same]))
+    frame = rows.select("process", "rank", "step").with_columns(
+        pl.lit(number).alias("invariant"),
+        pl.lit(0, dtype=pl.Int64).alias("called"),
+        pl.lit(0, dtype=pl.Int64).alias("observed"),
+        pl.Series("applied", applied),
+        pl.Series("violated", violated),
+    )
+    counts = (
+        fit(frame.filter(pl.col("applied") > 0), COUNTS)
+        .group_by("invariant", "process", "rank", "step")
+        .agg(pl.col("called", "observed", "applied", "violated").sum())
+    )
+    return counts, _violations(number, rows, bad)
+
+
+def _violations(number: int, rows: pl.DataFrame, bad: Sequence[tuple[Ints, Ints]]) -> pl.DataFrame:
+    one = np.concatenate([np.empty(0, dtype=np.int64), *(pair[0] for pair in bad)])[:MOST_VIOLATIONS]
+    two = np.concatenate([np.empty(0, dtype=np.int64), *(pair[1] for pair in bad)])[:MOST_VIOLATIONS]
+    if not len(one):
+        return pl.DataFrame(schema=VIOLATIONS)
+    other = rows[two].select(
+        pl.col("process").alias("other_process"),
+        pl.col("rank").alias("other_rank"),
+        pl.col("end_seq").alias("other_seq"),
+        pl.concat_str(
+            pl.lit("call "), pl.col("call").cast(pl.String), pl.lit(" in step "), pl.col("step").cast(pl.String)
+        ).alias("other_variable"),
+    )
+    shown = pl.col("content").str.replace_all("[\x1e\x1f]", " ").str.strip_chars().str.slice(0, 120)
+    frame = pl.concat([rows[one], other], how="horizontal").with_columns(
+        pl.lit(number).alias("invariant"),
+        pl.col("end_seq").alias("seq"),
+        pl.col("end_ns").alias("time_ns"),
+        pl.lit("arguments").alias("attribute"),
+        shown.alias("before"),
+        shown.alias("after"),
+    )
+    return fit(frame, VIOLATIONS)
+
+
+def _called(invariants: Sequence[Numbered], calls: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """How often the functions returned, and how often all they were given is known."""
+    numbers = pl.DataFrame(
+        [(number, rules.function_of(invariant)) for number, invariant in invariants],
+        schema={"invariant": pl.UInt32, "function": pl.String},
+        orient="row",
+    )
+    flagged = calls.select("process", "rank", "step", "call", "function").join(
+        known.select("process", "call", pl.lit(1, dtype=pl.Int64).alias("known")), on=["process", "call"], how="left"
+    )
+    grouped = flagged.group_by("function", "process", "rank", "step").agg(
+        pl.len().cast(pl.Int64).alias("called"), pl.col("known").fill_null(0).sum().alias("observed")
+    )
+    zero = [pl.lit(0, dtype=pl.Int64).alias(name) for name in ("applied", "violated")]
+    return fit(grouped.join(numbers, on="function").with_columns(zero), COUNTS)
+
+
+def _carry(
+    window: Window,
+    carry: DistinctCarry | None,
+    functions: Sequence[str],
+    values: ValueCarry,
+    still: pl.DataFrame,
+    rows: pl.DataFrame,
+) -> DistinctCarry:
+    newest = dict(carry.newest) if carry is not None else {}
+    for process, step in window.calls.group_by("process").agg(pl.col("step").max()).sort("process").iter_rows():
+        newest[process] = max(newest.get(process, 0), step or 0)
+    mine = window.calls.filter(pl.col("function").is_in(list(functions)))
+    unfinished = mine.filter(~pl.col("ended")).select("process", "call", "step")
+    if carry is not None:
+        done = window.calls.filter("ended").select("process", "call")
+        unfinished = pl.concat([carry.open.join(done, on=["process", "call"], how="anti"), unfinished])
+    horizon = min((newest.get(process, 0) for process in window.processes), default=2**31 - 1)
+    late = unfinished["step"].min()
+    if isinstance(late, int):
+        horizon = min(horizon, late)
+    keep = rows.filter(pl.col("step") >= horizon)
+    both = pl.concat([keep, last_two_steps(rows)]).unique(["process", "call"], keep="first", maintain_order=True)
+    return DistinctCarry(values, still, unfinished, both, newest)
+
+
+# --- learning ----------------------------------------------------------------------------------------------------
+
+
+def _learn(function: str, form: Form, frames: Sequence[pl.DataFrame]) -> Candidate | None:
+    """Whether pairs of this form were always given different things."""
+    # Evaluation sees the same data again each time; seeds are set in any stage.
+    group = _group(form, "training" if function == MODEL_CALL else None)
+    pairs, same = 0, 0
+    steps: set[tuple[int, int]] = set()
+    processes: set[tuple[int, int]] = set()
+    where = None
+    for number, frame in enumerate(frames):
+        rows = frame.filter(pl.col("function") == function)
+        for one, two, equal in _pairs(rows, form == "steps", group):
+            pairs, same = pairs + len(one), same + int(equal.sum())
+            step, process = rows["step"].to_numpy()[one], rows["process"].to_numpy()[one]
+            steps |= {(number, int(s)) for s in np.unique(step[step > 0])}
+            processes |= {(number, int(p)) for p in np.unique(process)}
+            if equal.any() and where is None:
+                bad = rows.row(int(one[equal][0]), named=True)
+                where = (
+                    f"call {bad['call']} of process {bad['process']} in step {bad['step']} of reference {number} was "
+                    f"given the same as call {rows['call'][int(two[equal][0])]}"
+                )
+    if not pairs or same == pairs:
+        return None
+    support = Support(
+        applications=pairs - same,
+        excluded=same,
+        steps=len(steps),
+        ranks=len(processes),
+        references=len({n for n, _ in processes}),
+    )
+    invariant = Invariant(
+        text_description="",
+        relation=DistinctArgument.name,
+        params=[APIParam(param_type="APIParam", api_full_name=function)],
+        precondition={GROUP: group},
+        num_positive_examples=pairs - same,
+        num_negative_examples=same,
+        support=support,
+    )
+    if same:
+        return Candidate(invariant, "the same was given again in the references", where)
+    if pairs < MIN_PAIRS or len(steps) < MIN_STEPS:
+        return Candidate(invariant, f"held for {pairs} pairs of calls in {len(steps)} training steps only")
+    return Candidate(invariant)
+
+
+def _group(form: Form, stage: str | None) -> Group:
+    def clause(kind: Literal["consistent", "unequal"], prop: str) -> Clause:
+        return Clause(type=kind, prop_name=prop, additional_path="None", prop_dtype="int")
+
+    clauses = {
+        "steps": [clause("unequal", _STEP)],
+        "step": [clause("consistent", _STEP), clause("consistent", "process_id")],
+        "ranks": [clause("consistent", _STEP), clause("unequal", "rank")],
+    }[form]
+    if stage is not None:
+        clauses.append(rules.stage_clause([stage]))
+    return Group(inverted=False, preconditions=[Conjunction(clauses=clauses)])

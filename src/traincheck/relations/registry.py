@@ -6,9 +6,24 @@ from typing import Final
 
 from traincheck.relations.base import Relation
 from traincheck.relations.consistency import Consistency
+from traincheck.relations.consistent_input_output import ConsistentInputOutput
+from traincheck.relations.consistent_output import ConsistentOutput
 from traincheck.relations.contain import APIContain
+from traincheck.relations.cover import FunctionCover
+from traincheck.relations.distinct_argument import DistinctArgument
+from traincheck.relations.lead import FunctionLead
+from traincheck.relations.threshold import Threshold
 
-ALL: Final[tuple[Relation, ...]] = (APIContain(), Consistency())
+ALL: Final[tuple[Relation, ...]] = (
+    APIContain(),
+    Consistency(),
+    ConsistentOutput(),
+    ConsistentInputOutput(),
+    FunctionCover(),
+    FunctionLead(),
+    DistinctArgument(),
+    Threshold(),
+)
 
 BY_NAME: Final[dict[str, Relation]] = {relation.name: relation for relation in ALL}
 

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,9 +19,6 @@ from traincheck.collect import _probe
 ABSENT: Any = object()
 """What ``read`` gives for a place that holds nothing of its own."""
 
-Place = tuple[Any, str]
-"""(owner, attribute): of a module or class, ``cell_contents`` of a closure, or ``__defaults__`` of a function."""
-
 C_MODULES = ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
 """Modules in torch._C from which torch takes the function that it hands to ``__torch_function__``."""
 
@@ -28,8 +26,15 @@ _IMMUTABLE_TYPE = 1 << 8
 
 
 def read(owner: Any, attribute: str) -> Any:
-    """What stands in the place itself, not in a base class; ABSENT if nothing."""
+    """What stands in the place itself, not in a base class; ABSENT if nothing.
+
+    A place is an attribute of a module or class, or of an object (given as a weak reference), ``cell_contents`` of a
+    closure's cell, ``__defaults__`` or ``__kwdefaults__`` of a function.
+    """
     kind = type(owner)
+    if kind is weakref.ref:
+        owner = owner()
+        return vars(owner).get(attribute, ABSENT) if owner is not None else ABSENT
     if kind is types.CellType:
         try:
             return owner.cell_contents
@@ -42,7 +47,11 @@ def read(owner: Any, attribute: str) -> Any:
 
 def write(owner: Any, attribute: str, value: Any) -> None:
     """Put ``value`` there, or take away what is there (ABSENT). Raises TypeError or AttributeError if refused."""
-    if value is ABSENT:
+    if type(owner) is weakref.ref:
+        owner = owner()
+        if owner is not None:
+            vars(owner)[attribute] = value  # past a ``__setattr__`` of the program's own
+    elif value is ABSENT:
         delattr(owner, attribute)
     elif issubclass(type(owner), type) and owner.__flags__ & _IMMUTABLE_TYPE:
         _probe.replace(owner, attribute, value)
@@ -64,18 +73,23 @@ def in_c_namespaces(torch: Any) -> Iterator[tuple[Any, str, Any, Any]]:
 
 
 def off_the_track(known: Callable[[Any], Any], wanted: Callable[[str], bool]) -> Iterator[tuple[Any, str, Any, Any]]:
-    """(owner, attribute, before, after) of defaults that are known functions, and of what schedulers put on optimizers.
+    """(owner, attribute, before, after) of known functions that are defaults, attributes of models and datasets, or in
+    what schedulers put on optimizers.
 
     ``known`` gives what stands for a value (the value itself, if nothing does); ``wanted`` says of a module's name
     whether its functions count. A scheduler puts a function on its optimizer that holds the class's ``step`` in a
-    closure: an optimizer that got its scheduler before the probes came would never reach them.
+    closure: an optimizer that got its scheduler before the probes came would never reach them. And a model that holds a
+    function can only be pickled if it is the one that is found under its name.
     """
-    base = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
-    optimizers = set(family(base)) if base is not None else set()
+    optimizers, holders = _classes_of(_OPTIMIZERS), _classes_of(_HOLDERS)
     for obj in gc.get_objects():
         if type(obj) is types.FunctionType:
             if (obj.__defaults__ or obj.__kwdefaults__) and isinstance(obj.__module__, str) and wanted(obj.__module__):
                 yield from _defaults(obj, known)
+        elif type(obj) in holders:
+            for attribute, value in list(vars(obj).items()):
+                if known(value) is not value:
+                    yield weakref.ref(obj), attribute, value, known(value)
         elif type(obj) in optimizers:
             step = vars(obj).get("step")
             if type(step) is types.FunctionType and hasattr(step, "_wrapped_by_lr_sched"):
@@ -83,6 +97,22 @@ def off_the_track(known: Callable[[Any], Any], wanted: Callable[[str], bool]) ->
                     function = read(cell, "cell_contents")
                     if known(function) is not function:
                         yield cell, "cell_contents", function, known(function)
+
+
+_OPTIMIZERS = (("torch.optim.optimizer", "Optimizer"),)
+_HOLDERS = (
+    ("torch.nn.modules.module", "Module"),
+    ("torch.utils.data.dataset", "Dataset"),
+    ("torch.utils.data.dataloader", "DataLoader"),
+)
+
+
+def _classes_of(bases: tuple[tuple[str, str], ...]) -> set[type]:
+    """The families of these classes (module, name), as far as they are loaded; by real type, since ``isinstance`` runs
+    code of the program's.
+    """
+    found = (getattr(sys.modules.get(module), name, None) for module, name in bases)
+    return {cls for base in found if isinstance(base, type) for cls in family(base)}
 
 
 def _defaults(function: types.FunctionType, known: Callable[[Any], Any]) -> Iterator[tuple[Any, str, Any, Any]]:
@@ -158,7 +188,11 @@ def _release_from(holder: Any, originals: dict[int, Any], classes: dict[int, typ
         if id(read(holder, "cell_contents")) in originals:
             holder.cell_contents = originals[id(holder.cell_contents)]
     elif kind not in (tuple, staticmethod, classmethod, types.MethodType, types.FrameType):
-        # an object whose attributes are not in a dictionary yet
+        # an object whose attributes are in slots, or not in a dictionary yet
+        for member in (m for cls in kind.__mro__ for m in vars(cls).values() if type(m) is types.MemberDescriptorType):
+            value = member.__get__(holder)
+            if id(value) in originals:
+                member.__set__(holder, originals[id(value)])
         for name, value in list(object.__getattribute__(holder, "__dict__").items()):
             if id(value) in originals:
                 object.__setattr__(holder, name, originals[id(value)])

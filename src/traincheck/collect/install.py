@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from traincheck.collect import _probe
 from traincheck.collect.bindings import in_c_namespaces, off_the_track, read, release, write
-from traincheck.collect.targets import Target, excluded
+from traincheck.collect.targets import Target, excluded, unwrap_descriptor
 
 
 @dataclass
@@ -25,9 +25,14 @@ class Placement:
     before: Any
     wrapped: Any
     probe: Any
+    target: Target
     driver: bool
-    full_only: bool
     on: bool = False
+
+    @property
+    def full_only(self) -> bool:
+        """Part of the full scope alone."""
+        return not self.target.boundary and not self.target.muted
 
 
 class Installer:
@@ -121,9 +126,7 @@ class Installer:
     def _put(
         self, owner: Any, attribute: str, before: Any, wrapped: Any, probe: Any, target: Target, there: Any = None
     ) -> None:
-        placement = Placement(
-            owner, attribute, before, wrapped, probe, self._is_driver(target), not target.boundary and not target.muted
-        )
+        placement = Placement(owner, attribute, before, wrapped, probe, target, self._is_driver(target))
         if there is None and not self._write(placement, wrapped):
             return
         placement.on = True
@@ -150,14 +153,36 @@ class Installer:
             placement.on = False
 
     def put_on(self, which: Callable[[Placement], bool]) -> None:
-        """The opposite of ``take_off``. What the program has put there meanwhile stays."""
+        """The opposite of ``take_off``. What the program has put there meanwhile stays; if it wraps the function, it is
+        what is probed now (so does torch._dynamo with torch.manual_seed when it is imported).
+        """
+        changed: list[Target] = []
         for placement in self._placements:
             if placement.on or not which(placement):
                 continue
-            if read(placement.owner, placement.attribute) is placement.before:
+            found = read(placement.owner, placement.attribute)
+            if found is placement.before:
                 self._write(placement, placement.wrapped)
+            elif found is not placement.wrapped and placement.probe is not None:
+                changed += self._wrapper(placement, found)
             _set_enabled(placement.probe, True)
             placement.on = True
+        for target in changed:
+            self._done.discard((id(target.owner), target.attribute))
+        self.add(changed)
+
+    def _wrapper(self, placement: Placement, found: Any) -> Iterator[Target]:
+        function, kind = unwrap_descriptor(found)
+        if isinstance(function, types.FunctionType) and any(f is placement.target.function for f in _chain(function)):
+            kind = kind if isinstance(placement.owner, type) else "function"
+            yield replace(
+                placement.target,
+                owner=placement.owner,
+                attribute=placement.attribute,
+                raw=found,
+                function=function,
+                kind=kind,
+            )
 
     def forget(self, which: Callable[[Placement], bool]) -> None:
         """Take off for good."""
@@ -184,13 +209,16 @@ def _holds_probe(function: Any) -> bool:
     """Whether ``function`` is a probe or wraps one, as torch does when it puts its step hooks around an optimizer's
     ``step``.
     """
+    return any(_probe.is_probe(inner) for inner in _chain(function))
+
+
+def _chain(function: Any) -> Iterator[Any]:
+    """``function`` and what it wraps, by ``__wrapped__``."""
     for _ in range(16):
-        if _probe.is_probe(function):
-            return True
+        yield function
         function = getattr(function, "__wrapped__", None)
         if function is None:
-            return False
-    return False
+            return
 
 
 def _set_enabled(probe: Any, value: bool) -> None:

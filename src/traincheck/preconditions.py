@@ -8,7 +8,7 @@ of examples would show by accident (``CHANCE_BITS``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import comb, log2
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,8 @@ import numpy.typing as npt
 import polars as pl
 
 from traincheck.invariants import ALWAYS, UNCONDITIONAL, Clause, Conjunction, Group
-from traincheck.relations.values import constants, generalise, matches
+from traincheck.relations.numbers import KIND
+from traincheck.relations.values import Column, among, constants, fits, generalise
 
 Mask = npt.NDArray[np.bool_]
 
@@ -30,26 +31,28 @@ MOST_CONSTANTS: Final = 4
 
 MOST_CLAUSES: Final = 3
 
-_CONSTANT_KINDS: Final = ("bool", "none", "symbol")
+_CONSTANT_KINDS: Final = frozenset(KIND[name] for name in ("bool", "none", "symbol"))
+_ABSENT: Final = frozenset((KIND["missing"], KIND["error"], -1))
 
 
 class Records:
     """Examples: per record of an example, a way to get the column of a property.
 
-    A column is a frame of ``kind``, ``int``, ``float``, ``value`` (canonical text) and ``key`` (what is compared: the
-    text, or the identity), one row an example; ``key`` is null where the property is missing.
+    A source gives a ``Column``, or a frame of ``kind``, ``int``, ``float``, ``value`` (canonical text) and ``key`` (what
+    is compared: the text, or the identity), one row an example; ``key`` is null where the property is missing.
     """
 
-    def __init__(self, height: int, sources: Sequence[Callable[[str], pl.DataFrame | None]]) -> None:
+    def __init__(self, height: int, sources: Sequence[Callable[[str], pl.DataFrame | Column | None]]) -> None:
         self.height = height
         self._sources = sources
-        self._cache: dict[str, list[pl.DataFrame] | None] = {}
+        self._cache: dict[str, list[Column] | None] = {}
 
-    def columns(self, prop: str) -> list[pl.DataFrame] | None:
+    def columns(self, prop: str) -> list[Column] | None:
         """The column of each record, or None when the property is not known to any."""
         if prop not in self._cache:
             found = [source(prop) for source in self._sources]
-            self._cache[prop] = None if any(column is None for column in found) else [c for c in found if c is not None]
+            known = [Column.of(one) if isinstance(one, pl.DataFrame) else one for one in found if one is not None]
+            self._cache[prop] = known if len(known) == len(found) else None
         return self._cache[prop]
 
 
@@ -114,36 +117,37 @@ def clause_holds(clause: Clause, records: Records) -> Mask:
         return nothing
     present = np.ones(records.height, dtype=bool)
     for column in columns:
-        present &= column["key"].is_not_null().to_numpy()
+        present &= column.known
     if clause.type == "exist":
         return present
     if clause.type == "generalised":
         for column in columns:
-            test = pl.any_horizontal([matches(value) for value in clause.values or []])
-            present &= column.select(test.alias("t"))["t"].to_numpy()
+            fitting = nothing.copy()
+            for value in clause.values or []:
+                fitting |= fits(value, column)
+            present &= fitting
         return present
-    keys = [column["key"] for column in columns]
+    keys = [column.key for column in columns]
     if clause.type == "constant":
-        texts = [text for value in clause.values or [] for text in constants(value)]
-        present &= columns[0]["value"].is_in(texts).fill_null(False).to_numpy()
+        present &= among(columns[0].value, [text for value in clause.values or [] for text in constants(value)])
         return present & _all_equal(keys)
     if clause.type == "consistent":
         return present & _all_equal(keys)
     return present & _all_different(keys)
 
 
-def _all_equal(keys: Sequence[pl.Series]) -> Mask:
+def _all_equal(keys: Sequence[npt.NDArray[Any]]) -> Mask:
     mask = np.ones(len(keys[0]), dtype=bool)
     for other in keys[1:]:
-        mask &= (keys[0] == other).fill_null(False).to_numpy()
+        mask &= np.asarray(keys[0] == other, dtype=bool)
     return mask
 
 
-def _all_different(keys: Sequence[pl.Series]) -> Mask:
+def _all_different(keys: Sequence[npt.NDArray[Any]]) -> Mask:
     mask = np.ones(len(keys[0]), dtype=bool)
     for i, one in enumerate(keys):
         for other in keys[i + 1 :]:
-            mask &= (one != other).fill_null(False).to_numpy()
+            mask &= np.asarray(one != other, dtype=bool)
     return mask
 
 
@@ -179,7 +183,7 @@ def propose(group: str, records: Records, positive: Mask, props: Iterable[Prop])
         columns = records.columns(prop.name)
         if columns is None or len(columns) != 1:
             continue
-        clause = _clause_for(prop.name, columns[0].filter(pl.Series(positive)))
+        clause = _clause_for(prop.name, columns[0][positive])
         if clause is None:
             continue
         mask = clause_holds(clause, records)
@@ -188,27 +192,27 @@ def propose(group: str, records: Records, positive: Mask, props: Iterable[Prop])
     return features
 
 
-def _clause_for(prop: str, column: pl.DataFrame) -> Clause | None:
+def _clause_for(prop: str, column: Column) -> Clause | None:
     """The narrowest clause that covers the column's values and may be learned."""
-    kinds = set(column["kind"].cast(pl.String).unique().to_list())
-    if not kinds or kinds & {"missing", "error"} or column["key"].null_count():
+    kinds = set(np.unique(column.kind).tolist())
+    if not kinds or kinds & _ABSENT or not column.known.all():
         return None
-    if kinds <= set(_CONSTANT_KINDS) and column["value"].null_count() == 0:
-        seen = column.select("kind", "int", "value").unique().sort("value")
-        if seen.height <= MOST_CONSTANTS:
-            values = [_json(row) for row in seen.iter_rows(named=True)]
+    if kinds <= _CONSTANT_KINDS and all(text is not None for text in column.value):
+        seen = sorted(set(zip(column.value.tolist(), column.kind.tolist(), strict=True)))
+        if len(seen) <= MOST_CONSTANTS:
+            values = [_json(text, kind) for text, kind in seen]
             dtype = {bool: "bool", type(None): "NoneType"}.get(type(values[0]), "str")
             return Clause(type="constant", prop_name=prop, additional_path="None", prop_dtype=dtype, values=values)
-    if "none" in kinds:
+    if KIND["none"] in kinds:
         return None
     covering = generalise(column) if prop.startswith("optimizer.") else "non_none"
     return Clause(type="generalised", prop_name=prop, values=[covering])
 
 
-def _json(row: Mapping[str, Any]) -> Any:
-    if row["kind"] == "none":
+def _json(text: str, kind: int) -> Any:
+    if kind == KIND["none"]:
         return None
-    return bool(row["int"]) if row["kind"] == "bool" else row["value"]
+    return text == "True" if kind == KIND["bool"] else text
 
 
 def deduce(

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from traincheck.relations.values import constants, generalise, matches, say
+from traincheck.relations.values import Column, constants, fits, generalise, matches, say
 
 NONE = ("none", None, None, "None")
 DIGEST = ("digest", None, None, "ab" * 16)
@@ -19,7 +19,7 @@ def number(value: float) -> tuple[str, int | None, float | None, str]:
 
 def frame(*rows: tuple[Any, ...]) -> pl.DataFrame:
     schema = {"kind": pl.String, "int": pl.Int64, "float": pl.Float64, "value": pl.String}
-    return pl.DataFrame(list(rows), schema=schema, orient="row")
+    return pl.DataFrame(list(rows), schema=schema, orient="row").with_columns(pl.col("value").alias("key"))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,7 @@ def frame(*rows: tuple[Any, ...]) -> pl.DataFrame:
 def test_what_a_spec_covers(spec: Any, expected: list[bool]) -> None:
     data = frame(NONE, number(3), number(-0.5), number(0), DIGEST, MISSING)
     assert data.select(matches(spec).alias("m"))["m"].to_list() == expected
+    assert fits(spec, Column.of(data)).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_what_a_spec_covers(spec: Any, expected: list[bool]) -> None:
     ],
 )
 def test_the_narrowest_spec_that_may_be_learned(rows: list[tuple[Any, ...]], expected: Any) -> None:
-    assert generalise(frame(*rows)) == expected
+    assert generalise(Column.of(frame(*rows))) == expected
 
 
 def test_numbers_have_two_spellings() -> None:

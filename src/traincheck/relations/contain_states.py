@@ -32,7 +32,7 @@ from traincheck.relations.calltree import CallSource, capture_props, located, si
 from traincheck.relations.contain_calls import MIN_CALLS, MIN_STEPS, PARENT, CallTable
 from traincheck.relations.names import as_recorded, learnable
 from traincheck.relations.tables import Tables, key_text
-from traincheck.relations.values import generalise, matches
+from traincheck.relations.values import Column, generalise, matches
 
 VARIABLE: Final = "var_events"
 
@@ -299,6 +299,10 @@ def _is_variable(child: VarParam) -> pl.Expr:
     return mine & (pl.col("variable") == child.var_name) if isinstance(child, VarNameParam) else mine
 
 
+def _column(frame: pl.DataFrame, prefix: str = "") -> Column:
+    return Column.of(frame.select(pl.col(f"{prefix}{n}").alias(n) for n in ("kind", "int", "float", "value", "key")))
+
+
 def _matches(child: VarParam) -> pl.Expr:
     """Whether the change of a row is the child's: it is a change, from such a value, to such a value."""
     result = pl.col("key") != pl.col("old_key")
@@ -415,7 +419,7 @@ def _learn(subject: _Subject, examples: pl.DataFrame, history: pl.DataFrame, cap
     if not changed.any():
         return []
     good = examples.filter(pl.Series(changed))
-    pre, post = generalise(good, "old_"), generalise(good)
+    pre, post = generalise(_column(good, "old_")), generalise(_column(good))
     child = VarTypeParam(
         param_type="VarTypeParam",
         var_type=subject.variable_type,

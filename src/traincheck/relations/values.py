@@ -7,11 +7,14 @@ positive numbers, and its rules ``non_zero`` and ``above_zero`` on tensors mean 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from traincheck.invariants import GENERALISED
+from traincheck.relations.numbers import KIND, Array, Ints, Mask, member, texts
 from traincheck.trace.values import canonical
 
 _NUMERIC: Final = ("int", "float")
@@ -58,31 +61,126 @@ def matches(spec: Any, prefix: str = "") -> pl.Expr:
     return test.fill_null(False)
 
 
-def generalise(frame: pl.DataFrame, prefix: str = "") -> Any:
-    """The narrowest spec that may stand in an invariant for the values in the columns: None, True, False or a class.
+@dataclass(frozen=True)
+class Column:
+    """One value per row: ``kind`` (number of ``KIND``), ``number`` (nan: none), ``value`` (canonical text) and ``key``.
+
+    ``key`` is what is compared: the text, or the identity; None where the value is missing.
+    """
+
+    kind: Ints
+    number: Array
+    value: Array
+    key: Array
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Column:
+        """Of a frame with ``kind``, ``int``, ``float``, ``value`` and ``key``."""
+        kind = np.array([KIND.get(str(name), -1) for name in frame["kind"].to_list()], dtype=np.int64)
+        number = frame.select(
+            pl.coalesce(pl.col("float"), pl.col("int").cast(pl.Float64)).fill_null(float("nan")).alias("n")
+        )["n"].to_numpy()
+        return cls(kind, number, _objects(frame["value"]), _objects(frame["key"]))
+
+    @classmethod
+    def of_texts(cls, found: Array) -> Column:
+        """Of plain texts, None where missing."""
+        missing = np.fromiter((text is None for text in found), dtype=np.bool_, count=len(found))
+        kind = np.where(missing, KIND["missing"], KIND["symbol"]).astype(np.int64)
+        return cls(kind, np.full(len(found), np.nan), found, found)
+
+    @classmethod
+    def of_codes(cls, codes: Ints) -> Column:
+        """Of texts by their numbers."""
+        return cls.of_texts(texts(codes))
+
+    @classmethod
+    def of_numbers(cls, found: Array, identity: bool = False) -> Column:
+        """Of whole numbers, -1 where missing; as identities they are compared, but equal no constant."""
+        missing = found < 0
+        kind = np.where(missing, KIND["missing"], KIND["identity" if identity else "int"]).astype(np.int64)
+        known, place = np.unique(found, return_inverse=True)
+        names = np.empty(len(known), dtype=object)
+        names[:] = [None if number < 0 else str(int(number)) for number in known]
+        text = names[place]
+        value = np.full(len(found), None, dtype=object) if identity else text
+        return cls(kind, np.where(missing, np.nan, found.astype(np.float64)), value, text)
+
+    @classmethod
+    def missing(cls, height: int) -> Column:
+        """Of nothing."""
+        none = np.full(height, None, dtype=object)
+        return cls(np.full(height, KIND["missing"], dtype=np.int64), np.full(height, np.nan), none, none)
+
+    def __getitem__(self, rows: Array) -> Column:
+        """The values of these rows (numbers or a mask)."""
+        return Column(self.kind[rows], self.number[rows], self.value[rows], self.key[rows])
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def known(self) -> Mask:
+        """Where there is something to compare."""
+        return np.fromiter((key is not None for key in self.key), dtype=np.bool_, count=len(self.key))
+
+
+def _objects(series: pl.Series) -> Array:
+    result = np.empty(len(series), dtype=object)
+    result[:] = series.cast(pl.String).to_list()
+    return result
+
+
+def among(column: Array, wanted: list[str] | set[str]) -> Mask:
+    """Which texts are among a few."""
+    known = set(wanted)
+    return np.fromiter((text in known for text in column), dtype=np.bool_, count=len(column))
+
+
+def fits(spec: Any, column: Column) -> Mask:
+    """What ``matches`` says, of arrays."""
+    if not (isinstance(spec, str) and spec in GENERALISED):
+        return among(column.value, constants(spec))
+    kind = column.kind
+    present = ~member(kind, (-1, *(KIND[name] for name in _ABSENT)))
+    none = kind == KIND["none"]
+    content = kind == KIND["digest"]
+    number = np.where(member(kind, (KIND[name] for name in _NUMERIC)), column.number, np.nan)
+    if spec == "anything":
+        return present
+    if spec == "non_none":
+        return np.asarray(present & ~none)
+    with np.errstate(invalid="ignore"):
+        test = {
+            "non_zero": ((number != 0) & ~np.isnan(number)) | content,
+            "above_zero": (number > 0) | content,
+            "non_negative": (number >= 0) | content | none,
+            "below_zero": number < 0,
+            "non_positive": (number <= 0) | none,
+        }[spec]
+    return np.asarray(test, dtype=np.bool_)
+
+
+def generalise(column: Column) -> Any:
+    """The narrowest spec that may stand in an invariant for these values: None, True, False or a class.
 
     Numbers never become constants: that a run counted to 8 says nothing about the next.
     """
-    kinds = set(frame[f"{prefix}kind"].cast(pl.String).unique().to_list())
-    none = "none" in kinds
-    kinds -= {"none"}
+    kinds = set(np.unique(column.kind).tolist())
+    none = KIND["none"] in kinds
+    kinds -= {KIND["none"]}
     if not kinds:
         return None if none else "anything"
     if none:
         return "anything"
-    if kinds == {"bool"}:
-        seen = frame[f"{prefix}int"].unique().to_list()
-        return bool(seen[0]) if len(seen) == 1 else "non_none"
-    if kinds <= set(_NUMERIC):
-        number = frame.select(
-            pl.coalesce(pl.col(f"{prefix}float"), pl.col(f"{prefix}int").cast(pl.Float64)).alias("n")
-        )["n"]
-        low, high = number.min(), number.max()
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)):
-            if low > 0:
-                return "above_zero"
-            if high < 0:
-                return "below_zero"
+    if kinds == {KIND["bool"]}:
+        seen = set(column.number.tolist())
+        return bool(seen.pop()) if len(seen) == 1 else "non_none"
+    if kinds <= {KIND[name] for name in _NUMERIC} and not np.isnan(column.number).all():
+        if np.nanmin(column.number) > 0:
+            return "above_zero"
+        if np.nanmax(column.number) < 0:
+            return "below_zero"
     return "non_none"
 
 

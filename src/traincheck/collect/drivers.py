@@ -5,7 +5,8 @@ A driver's hooks always run, also in steps that are left out; an observation poi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from traincheck.collect.steps import StepTracker
@@ -43,19 +44,32 @@ class Drivers:
             "save": (self._save_enter, self._save_exit),
         }.get(role, (None, None))
 
+    @contextmanager
+    def _because_of(self, call: int) -> Iterator[None]:
+        """What is told in here is told by the call of this number, which has begun already."""
+        self._tracker.cause = call
+        try:
+            yield
+        finally:
+            self._tracker.cause = 0
+
     def _step_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
-        self._tracker.update_begins(args[0] if args else None)
+        with self._because_of(call):
+            self._tracker.update_begins(args[0] if args else None)
 
     def _step_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
-        self._tracker.update_ends(args[0] if args else None, error is None)
+        with self._because_of(call):
+            self._tracker.update_ends(args[0] if args else None, error is None)
 
     def _sign(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
-        self._tracker.sign_of_iteration("zero_grad", id(args[0]) if args else 0)
+        with self._because_of(call):
+            self._tracker.sign_of_iteration("zero_grad", id(args[0]) if args else 0)
 
     def _backward_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
         self._backward_depth += 1
         if self._backward_depth == 1:
-            self._tracker.backward_begins()
+            with self._because_of(call):
+                self._tracker.backward_begins()
 
     def _backward_exit(
         self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int
@@ -64,10 +78,13 @@ class Drivers:
 
     def _forward_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> None:
         if args and not self._backward_depth:
-            self._tracker.forward_begins(bool(getattr(args[0], "training", True)), self._grad_enabled(), id(args[0]))
+            training = bool(getattr(args[0], "training", True))
+            with self._because_of(call):
+                self._tracker.forward_begins(training, self._grad_enabled(), id(args[0]))
 
     def _save_enter(self, probe: Any, args: Args, kwargs: Any, call: int) -> str | None:
-        return self._tracker.enter_stage("checkpointing")
+        with self._because_of(call):
+            return self._tracker.enter_stage("checkpointing")
 
     def _save_exit(self, probe: Any, token: Any, args: Args, kwargs: Any, result: Any, error: Any, call: int) -> None:
         self._tracker.leave_stage(token)

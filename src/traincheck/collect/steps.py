@@ -52,6 +52,8 @@ class StepTracker:
         self.stage = "init"
         self._explicit_steps = False
         self._explicit_stages: list[str] = []
+        self.cause = 0
+        """Number of the call that gives the sign now being told: it belongs to what it begins."""
         self._between = True
         self._in_update = 0
         self._main: weakref.ref[Any] | None = None
@@ -123,7 +125,7 @@ class StepTracker:
         self.step += 1
         self._between = False
         self._micro = 0
-        self._recorder.mark(Mark.STEP_BEGIN, a=self.step)
+        self._recorder.mark(Mark.STEP_BEGIN, a=self.step, b=self.cause)
         self._on_begin(self.step)
 
     # --- stages ------------------------------------------------------------------------------------------------------
@@ -179,5 +181,5 @@ class StepTracker:
     def _set_stage(self, name: str) -> None:
         if name != self.stage:
             self.stage = name
-            self._recorder.mark(Mark.STAGE, name)
+            self._recorder.mark(Mark.STAGE, name, b=self.cause)
             self._on_stage(name)

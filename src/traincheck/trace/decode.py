@@ -61,14 +61,25 @@ class _Decoder:
         marks = self.stream.records[self.at[Kind.MARK]]
         seq = self.stream.seq[self.at[Kind.MARK]]
         steps = marks["b"] == Mark.STEP_BEGIN
-        self.step_seq = seq[steps]
+        self.step_seq = self._since(marks[steps], seq[steps])
         number = np.minimum(marks["y"][steps], np.uint64(2**31 - 1)).astype(np.int32)
         self.step_number = np.concatenate([np.zeros(1, dtype=np.int32), number])
         stages = marks["b"] == Mark.STAGE
-        self.stage_seq = seq[stages]
+        self.stage_seq = self._since(marks[stages], seq[stages])
         names = [self.texts[p] if p >= 0 else None for p in self.symbols.lookup(marks["i"][stages]).tolist()]
         self.unresolved += names.count(None)
         self.stage_names = pl.Series(["init", *(name or "unknown" for name in names)], dtype=pl.Categorical)
+
+    def _since(self, marks: Array, seq: Array) -> Array:
+        """Where what these marks begin begins: with the call that gave the sign, if they name one."""
+        begins = self.at[Kind.BEGIN]
+        numbers = self.stream.records["y"][begins]
+        at = np.searchsorted(numbers, marks["z"])
+        at[at == len(numbers)] = 0
+        named = (marks["z"] > 0) & (numbers[at] == marks["z"]) if len(numbers) else np.zeros(len(marks), dtype=bool)
+        found = np.where(named, np.minimum(seq, self.stream.seq[begins[at]]) if len(numbers) else seq, seq)
+        moved: Array = np.maximum.accumulate(found)
+        return moved
 
     def step(self, seq: Array) -> Array:
         """Step each position lies in."""

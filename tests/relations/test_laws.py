@@ -11,6 +11,7 @@ from traincheck.relations.tables import Tables
 
 from . import kit
 from .kit import Fault, Subject
+from .loops import Loop, broken
 from .values_world import Layers
 from .worlds import BACKWARD, NAMES, STEP, ZERO, World, names_of
 
@@ -117,7 +118,54 @@ THRESHOLD = Subject(
     speaks_of=("cut.truncate()", "output[0].shape[1] ≤ max_length"),
 )
 
-SUBJECTS = {subject.relation: subject for subject in (CONTAIN, CONSISTENCY, OUTPUT, INPUT_OUTPUT, DISTINCT, THRESHOLD)}
+LIKE_LOOPS = {
+    "shorter": Loop(epochs=2).trace,
+    "longer": Loop(epochs=5, batches=4).trace,
+    "one epoch": Loop(epochs=1).trace,
+    "two ranks": Loop(ranks=2).trace,
+    "never evaluated": Loop(evaluate=False).trace,
+    "killed": Loop(killed=True).trace,
+    "sampled": Loop(sampled=frozenset({2, 3, 5, 8})).trace,
+}
+
+LEAD = Subject(
+    relation="FunctionLeadRelation",
+    healthy=lambda seed: Loop(epochs=3 + seed).trace(),
+    like=LIKE_LOOPS,
+    faults={
+        "no backward": Fault(broken("no backward", 4), 5, ("Tensor.backward", "zero_grad", "train.py:10")),
+        "no step": Fault(broken("no step", 4), 5, ("AdamW.step", "Tensor.backward", "train.py:12")),
+        "scheduler twice": Fault(broken("scheduler twice"), 3, ("LRScheduler.step", "AdamW.step", "train.py:15")),
+        "scheduler first": Fault(broken("scheduler first", 0), 0, ("LRScheduler.step", "ahead of its schedule")),
+        "no clipping": Fault(broken("no clip", 2), 3, ("clip_grad_norm_", "Tensor.backward")),
+        "one rank of two": Fault(broken("no step", 2, ranks=2), 3, ("AdamW.step",)),
+        "between gaps": Fault(
+            broken("no backward", 5, sampled=frozenset({2, 8})), 6, ("Tensor.backward", "zero_grad", "train.py:10")
+        ),
+    },
+    speaks_of=("Optimizer.zero_grad() always leads to Tensor.backward()", "LRScheduler.step()", "clip_grad_norm_()"),
+)
+
+COVER = Subject(
+    relation="FunctionCoverRelation",
+    healthy=lambda seed: Loop(epochs=3 + seed).trace(),
+    like=LIKE_LOOPS,
+    faults={
+        "never zero_grad": Fault(broken("no zero_grad"), 1, ("zero_grad", "Tensor.backward", "add up", "train.py:12")),
+        "missing zero_grad": Fault(broken("no zero_grad", 4), 4, ("zero_grad", "Tensor.backward", "train.py:12")),
+        "no backward": Fault(broken("no backward", 3), 3, ("Tensor.backward", "clip_grad_norm_")),
+        "step before backward": Fault(broken("step first"), 1, ("AdamW.step", "Tensor.backward", "train.py:14")),
+        "clipped too late": Fault(broken("clip last"), 1, ("clip_grad_norm_", "AdamW.step")),
+        "one batch for all": Fault(broken("same batch", 2), 3, ("__next__", "zero_grad", "same data")),
+        "sampled": Fault(broken("no zero_grad", 4, sampled=frozenset({2, 8})), 4, ("zero_grad",)),
+    },
+    speaks_of=("Tensor.backward() always comes before AdamW.step()", "zero_grad()", "clip_grad_norm_()"),
+)
+
+SUBJECTS = {
+    subject.relation: subject
+    for subject in (CONTAIN, CONSISTENCY, OUTPUT, INPUT_OUTPUT, COVER, LEAD, DISTINCT, THRESHOLD)
+}
 FAULTS = [(s, name) for s in SUBJECTS.values() for name in s.faults]
 
 subjects = pytest.mark.parametrize("subject", SUBJECTS.values(), ids=lambda subject: subject.relation)

@@ -52,14 +52,20 @@ class Done:
     @property
     def said(self) -> list[str]:
         """What TrainCheck itself said, a line each."""
-        lines = self.err.decode().split("\n")
-        return [line for line in lines if line.startswith(("traincheck: ", "            "))]
+        return [line.decode().rstrip("\n") for line, ours in self._lines() if ours]
 
     @property
     def err_of_program(self) -> bytes:
         """Standard error without what TrainCheck said."""
-        ours = (b"traincheck: ", b"            ")
-        return b"".join(line for line in self.err.splitlines(keepends=True) if not line.startswith(ours))
+        return b"".join(line for line, ours in self._lines() if not ours)
+
+    def _lines(self) -> list[tuple[bytes, bool]]:
+        found: list[tuple[bytes, bool]] = []
+        ours = False
+        for line in self.err.splitlines(keepends=True):
+            ours = line.startswith(b"traincheck: ") or (ours and line.startswith(b" " * 12))
+            found.append((line, ours))
+        return found
 
     def fine(self) -> Done:
         """Itself, when the program ended with 0."""
@@ -75,10 +81,13 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def collecting(run: Path, command: list[str], *options: str) -> list[str]:
-    """The command line that collects ``command`` into ``run``; boundary scope, which starts fastest, if none is given."""
+    """The command line that collects ``command`` into ``run``; boundary scope, which starts fastest, if none is given.
+
+    ``-I``: as the ``traincheck`` script, it looks for modules neither in the current folder nor on PYTHONPATH.
+    """
     if "--scope" not in options:
         options = ("--scope", "boundary", *options)
-    return [sys.executable, "-m", "traincheck", "collect", "-o", str(run), *options, "--", *command]
+    return [sys.executable, "-I", "-m", "traincheck", "collect", "-o", str(run), *options, "--", *command]
 
 
 def watched(

@@ -139,6 +139,8 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 def flush() -> None:
     """Write out what is buffered, so that a reader that went away is noticed here and not by the interpreter's exit."""
     for stream in (sys.stdout, sys.stderr):
+        if stream is None:  # closed before we came
+            continue
         try:
             stream.flush()
         except BrokenPipeError:
@@ -147,7 +149,9 @@ def flush() -> None:
             pass
 
 
-def _write(stream: IO[str], text: str) -> None:
+def _write(stream: IO[str] | None, text: str) -> None:
+    if stream is None:
+        return
     try:
         stream.write(text)
         stream.flush()

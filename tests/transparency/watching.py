@@ -98,11 +98,11 @@ def same(program: Callable[[], Any], tmp_path: Path, scopes: tuple[str, ...] = S
     return found
 
 
-# --- everything as before -------------------------------------------------------------------------------------------------
+# --- everything as before ---------------------------------------------------------------------------------------------
 
 
 def everything(prefixes: tuple[str, ...] = ("",)) -> dict[tuple[str, str], Any]:
-    """(module or class, attribute) -> what stands there, of all loaded modules and all classes; keeps the objects alive."""
+    """(module or class, attribute) -> what stands there, of all loaded modules and all classes."""
     found: dict[tuple[str, str], Any] = {}
     for name, module in list(sys.modules.items()):
         if isinstance(module, types.ModuleType) and name.startswith(prefixes):
@@ -128,7 +128,7 @@ def _classes() -> list[type]:
 
 
 def differences(before: dict[tuple[str, str], Any], after: dict[tuple[str, str], Any]) -> list[tuple[str, str]]:
-    """Where something else stands now, or nothing, or something for the first time (in modules and classes of before)."""
+    """Where something else stands now, or nothing, or something for the first time (in what there was before)."""
     owners = {owner for owner, _ in before}
     changed = [key for key, value in before.items() if key not in after or after[key] is not value]
     new = [key for key in after if key not in before and key[0] in owners]

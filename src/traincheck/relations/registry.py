@@ -9,7 +9,9 @@ from traincheck.relations.consistency import Consistency
 from traincheck.relations.consistent_input_output import ConsistentInputOutput
 from traincheck.relations.consistent_output import ConsistentOutput
 from traincheck.relations.contain import APIContain
+from traincheck.relations.cover import FunctionCover
 from traincheck.relations.distinct_argument import DistinctArgument
+from traincheck.relations.lead import FunctionLead
 from traincheck.relations.threshold import Threshold
 
 ALL: Final[tuple[Relation, ...]] = (
@@ -17,6 +19,8 @@ ALL: Final[tuple[Relation, ...]] = (
     Consistency(),
     ConsistentOutput(),
     ConsistentInputOutput(),
+    FunctionCover(),
+    FunctionLead(),
     DistinctArgument(),
     Threshold(),
 )

@@ -135,7 +135,7 @@ def _judge(invariant: Invariant, values: Values) -> Seen:
     mine = np.ones(tensors.height, dtype=bool)
     if param.var_type != "torch.Tensor":
         mine = (tensors["type"].cast(pl.String) == param.var_type).fill_null(False).to_numpy()
-    known = column["kind"].is_not_null().to_numpy() & ~column["kind"].is_in(["missing", "error"]).to_numpy()
+    known = ~column["kind"].is_in(["missing", "error"]).fill_null(True).to_numpy()
     held = column.select(matches(param.const_value).alias("held"))["held"].to_numpy()
     rows = tensors["row"].to_numpy().astype(np.int64)
     height = values.height

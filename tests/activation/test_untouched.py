@@ -24,9 +24,10 @@ def look():
         warn=sys.warnoptions, executable=sys.executable, prefix=sys.prefix, masked=masked, handlers=handlers,
         environment={k: v for k, v in os.environ.items() if k not in ("TRAINCHECK_RUN", "PYTHONPATH")},
         descriptors=sorted(int(n) for n in os.listdir("/proc/self/fd") if int(n) < 256), umask=os.umask(0o22),
-        group=os.getpgrp() == os.getppid() or os.getpgrp(), limit=sys.getrecursionlimit(), hook=str(sys.excepthook)[:20],
+        limit=sys.getrecursionlimit(), hook=str(sys.excepthook)[:20], session=os.getsid(0), nice=os.nice(0),
         threads=[t.name for t in threading.enumerate()], main=sorted(vars(sys.modules["__main__"])),
-        first=os.open("/dev/null", os.O_RDONLY), encoding=[sys.stdin.encoding, sys.stdout.encoding, sys.stderr.encoding],
+        encoding=[sys.stdin.encoding, sys.stdout.encoding, sys.stderr.encoding],
+        first=os.open("/dev/null", os.O_RDONLY),
         buffering=[sys.stdout.line_buffering, sys.stderr.line_buffering], isatty=[os.isatty(n) for n in range(3)],
         builtins=len(vars(builtins)), site="sitecustomize" in sys.modules and sys.modules["sitecustomize"].__file__,
     )
@@ -41,9 +42,7 @@ def _same(a: Done, b: Done) -> None:
 def _seen(folder: Path, words: list[str], **env: str) -> tuple[dict[str, object], dict[str, object]]:
     without = json.loads(plain(folder, words, **env).fine().out)
     watch = json.loads(watched(folder, words, **env).fine().out)
-    # The shell of the tests is the parent in one case, the launcher in the other.
     for seen in (without, watch):
-        seen.pop("group")
         seen.pop("site")
     return without, watch
 
@@ -56,6 +55,34 @@ def test_what_a_program_sees(tmp_path: Path, when: str, flags: list[str]) -> Non
     command = script(tmp_path, LOOK + when + "print(json.dumps(look()))\n")
     without, watch = _seen(tmp_path, [command[0], *flags, command[1], "a", "--b"])
     assert watch == without
+
+
+def test_signals_that_were_ignored_stay_ignored(tmp_path: Path) -> None:
+    """Under ``nohup``, and in the background of a script."""
+    command = script(tmp_path, LOOK + "print(json.dumps(look()))\n")
+    deaf = ["sh", "-c", "trap '' INT HUP QUIT USR1; exec \"$@\"", "sh"]
+    without = json.loads(plain(tmp_path, [*deaf, *command]).fine().out)
+    done = subprocess.run(
+        [*deaf, *collecting(tmp_path / "run", command)],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    watch = json.loads(done.stdout)
+    assert watch["handlers"] == without["handlers"]
+
+
+def test_exit_codes_where_those_of_children_are_thrown_away(tmp_path: Path) -> None:
+    """The system does that while SIGCHLD is ignored."""
+    command = collecting(tmp_path / "run", [sys.executable, "-c", "raise SystemExit(9)"])
+    careless = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    done = subprocess.run([sys.executable, "-c", careless, *command], env=environment(), timeout=60, check=False)
+    assert done.returncode == 9
 
 
 @pytest.mark.parametrize("python_path", ["lib", ":lib", "lib:", "lib::other", ""])

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.collect.running import has
 from tests.real.running import RERUNS, Runs
+
 from traincheck.check import Result, check
 
 THIRD = ("lstm", "mlp")

@@ -24,7 +24,7 @@ class CNN(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(1, 6, 3)
         self.norm = nn.BatchNorm2d(6)
-        self.drop = nn.Dropout(0.2)
+        self.drop = nn.Dropout(o.drop)
         self.hidden = nn.Linear(6 * 6 * 6, o.width)
         self.head = nn.Linear(o.width, 10)
 
@@ -39,7 +39,7 @@ if fault == "frozen":
 trained = model.head.parameters() if fault == "wrong_optimizer" else model.parameters()
 if fault == "optimizer_of_copy":
     trained = CNN().parameters()
-optimizer = torch.optim.Adam(trained, lr=o.lr, betas=(o.beta1, o.beta2))
+optimizer = torch.optim.Adam(trained, lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.9)
 
 step = 0
@@ -55,7 +55,7 @@ def autocast():
     return torch.autocast("cpu", dtype=torch.float16 if faulty("autocast_dtype") else torch.bfloat16)
 
 
-for epoch in range(o.epochs):
+for _ in range(o.epochs):
     model.train()
     for x, y in train:
         step += 1
@@ -71,7 +71,7 @@ for epoch in range(o.epochs):
             optimizer.step()
             scheduler.step()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), o.clip)
         if not faulty("step_before_backward"):
             optimizer.step()
             scheduler.step()

@@ -20,13 +20,13 @@ for layer in model:
     if list(layer.parameters()):
         fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)
-optimizer = torch.optim.AdamW(model.parameters(), lr=o.lr, betas=(o.beta1, o.beta2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps)
 generator = torch.Generator().manual_seed(1000 * o.seed + rank)
 for step in range(1, o.steps + 1):
     ids = torch.randint(0, 64, (o.batch, o.length), generator=generator)
     loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    nn.utils.clip_grad_norm_(model.parameters(), o.clip)
     optimizer.step()
     if not (o.fault == "no_zero_grad" and step >= o.since):
         optimizer.zero_grad()

@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, get_linear_schedule_with_w
 o = options(batch=3, width=24, epochs=2, length=17)
 fault = o.fault
 torch.manual_seed(o.seed)
-config = GPT2Config(vocab_size=131, n_positions=64, n_embd=2 * o.width, n_layer=2, n_head=2)
+config = GPT2Config(vocab_size=131, n_positions=64, n_embd=2 * o.width, n_layer=2, n_head=2, resid_pdrop=o.drop)
 model = GPT2LMHeadModel(config)
 ids = torch.randint(0, 131, (7 * o.batch, o.length))
 train = DataLoader(list(ids[: 5 * o.batch]), batch_size=o.batch, shuffle=True)
@@ -22,7 +22,7 @@ if fault == "frozen":
 trained = model.transformer.h[1].parameters() if fault == "wrong_optimizer" else model.parameters()
 if fault == "optimizer_of_copy":
     trained = GPT2LMHeadModel(config).parameters()
-optimizer = torch.optim.AdamW(trained, lr=o.lr, betas=(o.beta1, o.beta2))
+optimizer = torch.optim.AdamW(trained, lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps)
 scheduler = get_linear_schedule_with_warmup(optimizer, 2, 100)
 
 step = 0
@@ -32,7 +32,7 @@ def faulty(name):
     return fault == name and step >= o.since
 
 
-for epoch in range(o.epochs):
+for _ in range(o.epochs):
     model.train()
     for batch in train:
         step += 1
@@ -46,7 +46,7 @@ for epoch in range(o.epochs):
             optimizer.step()
             scheduler.step()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), o.clip)
         if not faulty("step_before_backward"):
             optimizer.step()
             scheduler.step()

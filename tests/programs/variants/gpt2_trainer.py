@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 o = options(batch=3, width=24, epochs=2, length=17)
 torch.manual_seed(o.seed)
-config = GPT2Config(vocab_size=131, n_positions=64, n_embd=2 * o.width, n_layer=2, n_head=2)
+config = GPT2Config(vocab_size=131, n_positions=64, n_embd=2 * o.width, n_layer=2, n_head=2, resid_pdrop=o.drop)
 model = GPT2LMHeadModel(config)
 if o.fault == "frozen":
     model.transformer.h[0].mlp.requires_grad_(False)
@@ -29,6 +29,8 @@ with tempfile.TemporaryDirectory() as folder:
         learning_rate=o.lr,
         adam_beta1=o.beta1,
         adam_beta2=o.beta2,
+        adam_epsilon=o.eps,
+        max_grad_norm=o.clip,
         per_device_train_batch_size=o.batch,
         per_device_eval_batch_size=o.batch,
         gradient_accumulation_steps=2,

@@ -30,7 +30,7 @@ for _ in range(o.epochs):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        nn.utils.clip_grad_norm_(model.parameters(), o.clip)
         optimizer.step()
 model.eval()
 with torch.no_grad():

@@ -59,7 +59,7 @@ def watching(run: Path, **plan: Any) -> Iterator[Watched]:
     with traincheck.collect(run, **plan):
         yield found
     process = found.process()
-    assert process["faults"] == []
+    assert process["faults"] == [], process["faults"]
     assert process["dropped"] == 0
     assert [str(lack) for lack in open_trace(run).lacks] == []
 

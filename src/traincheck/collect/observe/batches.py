@@ -81,7 +81,7 @@ def _size(batch: Any, tensors: list[tuple[str, torch.Tensor]]) -> int:
     for _, tensor in tensors:
         if tensor.dim() > 0:
             return int(tensor.shape[0])
-    return len(batch) if hasattr(batch, "__len__") else 1
+    return len(batch) if isinstance(batch, (list, tuple, dict, str, bytes)) else 1
 
 
 def _labels(tensors: list[tuple[str, torch.Tensor]]) -> torch.Tensor | None:

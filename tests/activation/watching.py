@@ -25,9 +25,6 @@ def train(steps=2):
 """
 """The start of most programs here: ``train(steps)`` returns the last loss."""
 
-FRAMEWORKS = Path(os.environ.get("TRAINCHECK_TEST_FRAMEWORKS", sys.executable))
-"""A Python that has accelerate and deepspeed besides torch and TrainCheck, if there is one besides this."""
-
 
 @dataclass(frozen=True)
 class Done:

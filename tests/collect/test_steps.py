@@ -84,6 +84,34 @@ def test_with_two_optimizers_the_first_to_update_counts() -> None:
     assert loop.tracker.step == 3  # the second optimizer's turn belongs to the step that the first one's began
 
 
+def test_a_step_without_its_first_sign_begins_with_the_next() -> None:
+    loop = Loop()
+    loop.train()
+    loop.train()
+    loop.tracker.forward_begins(False, False)  # evaluation
+    assert loop.tracker.step == 2
+    for step in (3, 4):  # zero_grad is forgotten
+        loop.tracker.forward_begins(True, True)
+        assert loop.tracker.step == step
+        loop.tracker.backward_begins()
+        loop.update(loop.optimizer)
+    loop.train()
+    assert loop.tracker.step == 5
+
+
+def test_a_second_optimizer_that_updates_now_and_then() -> None:
+    loop = Loop()
+    second = Optimizer()
+    begun = []
+    for turn in range(1, 10):
+        loop.train()
+        if turn % 3 == 0:  # the same model and a backward: told from an iteration once it has happened
+            loop.train(second)
+            begun.append(loop.tracker.step - turn)
+    assert begun == [1, 0, 0]
+    assert loop.tracker.step == loop.tracker.updates == 9
+
+
 def test_a_wrapper_of_an_optimizer_and_a_failed_update_do_not_count() -> None:
     loop = Loop()
     wrapper = Optimizer()

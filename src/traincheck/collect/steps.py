@@ -1,13 +1,11 @@
 """Steps and stages: where one training step ends and the next begins, told from what the run does.
 
 A step is one completed update of the run's main optimizer (the first one that completes an update). Its window begins
-at the first sign of a
-new iteration after the previous update, the sign that the first step began with: zero_grad of that optimizer, a
-training forward of that
-model, or a backward. Until then (the second optimizer of a GAN, scheduler, logging, evaluation, taking the next batch)
-events belong to the
-step just done. Taking a batch is no sign, because loaders look ahead; what a step consumed is seen where the model is
-called.
+at the first sign of a new iteration after the previous update, the sign that the first step began with: zero_grad of
+that optimizer, a training forward of that model, or a backward. Until then (the second optimizer of a GAN, scheduler,
+logging, evaluation, taking the next batch) events belong to the step just done. Where that sign stays away (a forgotten
+zero_grad), any other that the first iteration gave, and that is not given between iterations too, begins the step.
+Taking a batch is no sign, because loaders look ahead; what a step consumed is seen where the model is called.
 ``traincheck.step()`` takes over for good; an explicit stage wins over what is told from grad mode.
 """
 
@@ -58,6 +56,9 @@ class StepTracker:
         self._in_update = 0
         self._main: weakref.ref[Any] | None = None
         self._first_sign: tuple[str, int] | None = None
+        self._inside: set[tuple[str, int]] = set()
+        self._outside: set[tuple[str, int]] = set()
+        self._early: set[tuple[str, int]] = set()
         self._micro = 0
         self._evaluations = 0
         self._trained_in_train_mode = False
@@ -75,10 +76,24 @@ class StepTracker:
         """``zero_grad``, a training ``forward`` or a ``backward`` of the object with identity ``who`` begins."""
         if self._in_update or self._explicit_steps:
             return
+        given = (sign, who)
         if self._first_sign is None:
-            self._first_sign = (sign, who)
-        if self._between and self._first_sign == (sign, who):
+            self._first_sign = given
+        if not self.updates:
+            self._inside.add(given)
+        if not self._between:
+            if self._early and given == self._first_sign:  # the step begins here: the earlier signs are given elsewhere
+                self._outside |= self._early
+                self._early = set()
+            elif self._early:
+                self._early.add(given)
+        elif given == self._first_sign:
             self._begin()
+        elif self.updates > 1 and given in self._inside - self._outside:
+            self._early = {given}
+            self._begin()
+        else:
+            self._outside.add(given)
 
     def backward_begins(self) -> None:
         """A root backward begins: whoever runs backward is training."""
@@ -116,6 +131,7 @@ class StepTracker:
             self._first_sign = None
             self._begin()
         self._between = True
+        self._early = set()
         self.updates += 1
         self._micro = 0
         self._recorder.mark(Mark.STEP_END, a=self.step)

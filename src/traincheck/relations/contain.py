@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-import polars as pl
+import numpy as np
 
 from traincheck.invariants import APIParam, Group, Invariant, VarNameParam, VarTypeParam
-from traincheck.relations import contain_calls, contain_states
+from traincheck.relations import contain_calls, contain_calls_learn, contain_states, contain_states_learn
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row, StateNeed, merge
-from traincheck.relations.contain_calls import PARENT, CallCarry, CallTable
+from traincheck.relations.call_arrays import CallTable, call_keys, captured
+from traincheck.relations.contain_arguments import unreadable
+from traincheck.relations.contain_calls import PARENT
+from traincheck.relations.contain_related import Related
 from traincheck.relations.contain_states import VARIABLE, StateCarry
 from traincheck.relations.names import last, short
+from traincheck.relations.numbers import Table, stack
+from traincheck.relations.state_changes import look
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.values import say
 from traincheck.relations.wording import condition, kind_of, names, properties
@@ -25,9 +30,18 @@ Child = APIParam | VarTypeParam | VarNameParam
 class ContainCarry:
     """What spans windows: open calls, values, and the captures of calls not judged yet."""
 
-    calls: CallCarry
-    states: StateCarry
-    captures: pl.DataFrame
+    calls: contain_calls.Program
+    states: contain_states.Program
+    open: Table | None = None
+    inside: contain_calls.Inside = field(default_factory=contain_calls.Inside.nothing)
+    seen: StateCarry = field(default_factory=StateCarry)
+    captures: Table | None = None
+    related: Related | None = None
+
+    @classmethod
+    def of(cls, invariants: Sequence[Numbered]) -> ContainCarry:
+        """Before the first window."""
+        return cls(contain_calls.Program.of(invariants), contain_states.Program.of(invariants))
 
 
 class APIContain:
@@ -37,63 +51,61 @@ class APIContain:
     scope: Literal["process", "run"] = "process"
 
     def supports(self, invariant: Invariant) -> str | None:
-        """Constant arguments of the child are not compared yet."""
+        """What 0.x could not write down cannot be compared."""
         child = invariant.params[1]
-        if isinstance(child, APIParam) and child.arguments is not None:
-            return "constant arguments of the contained call are not judged by this version"
-        if (
-            not isinstance(child, APIParam)
-            and isinstance(child, (VarTypeParam, VarNameParam))
-            and child.is_set("const_value")
-        ):
-            return "a constant value of the variable is not judged by this version"
-        return None
+        return unreadable(child.arguments) if isinstance(child, APIParam) else None
 
     def needs(self, invariant: Invariant) -> Needs:
         """Both functions, or the function and the state around it; what the precondition asks for."""
         parent, child = _params(invariant)
         asked = properties(invariant)
         function = parent.api_full_name
-        captures = frozenset(
+        captures = {
             (function, prop.removeprefix("captures.").partition("@")[0])
             for prop in asked
             if prop.startswith("captures.")
-        )
+        }
         facts = frozenset(prop.removeprefix("attributes.") for prop in asked if prop.startswith("attributes."))
         stages = "meta_vars.stage" in asked
         facts |= {prop for prop in asked if prop.startswith("optimizer.")}
         if isinstance(child, APIParam):
-            return Needs(functions=frozenset((function, child.api_full_name)), captures=captures, stages=stages)
+            if child.arguments is not None:
+                captures |= {(child.api_full_name, name) for name in child.arguments.args}
+            functions = frozenset((function, child.api_full_name))
+            return Needs(functions, frozenset(captures), facts=facts, stages=stages)
         state = StateNeed(function, child.var_type, child.attr_name)
-        return Needs(frozenset((function,)), captures, frozenset((state,)), facts, stages)
+        return Needs(frozenset((function,)), frozenset(captures), frozenset((state,)), facts, stages)
 
     def hypothesize(self, references: Sequence[Tables]) -> list[Candidate]:
         """API children first, then variable children."""
-        return [*contain_calls.hypothesize(references), *contain_states.hypothesize(references)]
+        return [*contain_calls_learn.hypothesize(references), *contain_states_learn.hypothesize(references)]
 
     def fold(self, invariants: Sequence[Invariant]) -> list[Invariant]:
         """Without containment that follows from other containment."""
-        return contain_calls.fold(invariants)
+        return contain_calls_learn.fold(invariants)
 
     def evaluate(
         self, invariants: Sequence[Numbered], window: Window, carry: ContainCarry | None
     ) -> tuple[Judgement, ContainCarry]:
         """Judge calls in the window in which they (and the observation after them) end."""
-        tree = CallTable.of(window, None if carry is None else carry.calls.open)
-        call_rules = contain_calls.rules(invariants)
-        state_rules = contain_states.rules(invariants)
-        parents = [*(rule.parent for rule in call_rules), *(rule.parent for rule in state_rules)]
-        watched = sorted({parent.partition("\0")[0] for parent in parents})
-        captures = window.captures.filter(pl.col("function").cast(pl.String).is_in(watched))
-        if carry is not None:
-            captures = pl.concat([carry.captures, captures])
-        by_call, calls = contain_calls.evaluate(call_rules, tree, captures, None if carry is None else carry.calls)
-        by_state, states = contain_states.evaluate(
-            state_rules, tree, captures, window.states, None if carry is None else carry.states
+        carry = ContainCarry.of(invariants) if carry is None else carry
+        tree = CallTable.of(window, carry.open)
+        foreign = window.source == "traincheck-0.x" and bool(carry.states.each)
+        related = (carry.related or Related()).and_of(window.captures) if foreign else None
+        asked = carry.calls.captured | carry.states.captured
+        captures = captured(window.captures, asked | carry.states.each if foreign else asked)
+        if carry.captures is not None:
+            captures = stack([carry.captures, captures])
+        by_call, inside = contain_calls.evaluate(carry.calls, tree, captures, carry.inside)
+        seen, by_state = carry.seen, Judgement()
+        if carry.states.rules:
+            states = look(window.states, carry.states.watched)
+            by_state, seen = contain_states.evaluate(carry.states, tree, captures, states, carry.seen, related)
+        waiting = [call_keys(tree.open), *([call_keys(seen.pending)] if seen.pending is not None else [])]
+        later = captures.take(np.isin(call_keys(captures), np.concatenate(waiting)))
+        return merge([by_call, by_state]), replace(
+            carry, open=tree.open, inside=inside, seen=seen, captures=later, related=related
         )
-        keep = pl.concat([calls.open.select("process", "call"), states.pending.select("process", "call")]).unique()
-        later = captures.join(keep, on=["process", "call"], how="semi", maintain_order="left")
-        return merge([by_call, by_state]), ContainCarry(calls, states, later)
 
     def describe(self, invariant: Invariant) -> str:
         """As 0.x labels it, with the condition."""

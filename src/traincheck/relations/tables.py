@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 _ALL: Final = 2**63 - 1
@@ -34,6 +37,8 @@ class TraceLike(Protocol):
     def functions(self) -> pl.DataFrame: ...  # noqa: D102
     @property
     def manifest(self) -> Any: ...  # noqa: D102
+    @property
+    def source(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class Window:
     captures: pl.DataFrame
     states: pl.DataFrame
     processes: tuple[int, ...] = ()
+    source: str = "segments"
+    """Where the trace came from, as ``Trace.source`` says."""
 
 
 def concat(windows: Sequence[Window]) -> Window:
@@ -87,6 +94,7 @@ def concat(windows: Sequence[Window]) -> Window:
         pl.concat([window.captures for window in windows]),
         pl.concat([window.states for window in windows]),
         tuple(sorted({process for window in windows for process in window.processes})),
+        windows[0].source if windows else "segments",
     )
 
 
@@ -100,6 +108,7 @@ class Tables:
     marks: pl.DataFrame
     name: str = "run"
     watch: Watch = Watch()
+    source: str = "segments"
 
     @classmethod
     def of(cls, trace: TraceLike, name: str = "run") -> Tables:
@@ -115,7 +124,7 @@ class Tables:
         ).drop("end_span", "end_span_off", "span_off")
         states = _spans(_before(trace.states, horizon, "seq"), gaps, "seq").filter(~pl.col("span_off")).drop("span_off")
         states = states.with_columns(pl.col("seq").min().over("process", "observation").alias("look"))
-        return cls(calls, _before(trace.captures, horizon, "seq"), states, marks, name, Watch.of(trace))
+        return cls(calls, _before(trace.captures, horizon, "seq"), states, marks, name, Watch.of(trace), trace.source)
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -161,32 +170,65 @@ class Tables:
             self.marks.filter(mine),
             self.name,
             self.watch,
+            self.source,
         )
+
+    @cached_property
+    def _index(self) -> _Index:
+        return _Index(self.calls, self.captures, self.states)
 
     def _between(self, low: Mapping[int, int], high: Mapping[int, int]) -> Window:
-        bounds = pl.DataFrame(
-            {
-                "process": list(high),
-                "_low": [low.get(process, 0) for process in high],
-                "_high": list(high.values()),
-            },
-            schema={"process": pl.UInt32, "_low": pl.UInt64, "_high": pl.UInt64},
+        index = self._index
+        stretches = [(process, low.get(process, 0), high[process]) for process in sorted(high)]
+        later = tuple(process for process, _, end in stretches if end < _ALL)
+        if len(stretches) == 0 or (not low and not later):  # the whole run
+            calls = self.calls.with_columns(began=pl.lit(True), ended=pl.col("end_seq").is_not_null())
+            return Window(calls, self.captures, self.states, later, self.source)
+        rows = [index.calls.between(*stretch) for stretch in stretches]
+        ends = [index.ends.between(*stretch) for stretch in stretches]
+        every = np.unique(np.concatenate([*rows, *ends]))
+        flags = [np.isin(every, np.concatenate(some)) for some in (rows, ends)]
+        calls = self.calls[every].with_columns(
+            pl.Series("began", flags[0], dtype=pl.Boolean), pl.Series("ended", flags[1], dtype=pl.Boolean)
         )
-
-        def inside(column: str) -> pl.Expr:
-            return (pl.col(column) >= pl.col("_low")) & (pl.col(column) < pl.col("_high"))
-
-        calls = (
-            self.calls.join(bounds, on="process", how="inner", maintain_order="left")
-            .with_columns(began=inside("begin_seq"), ended=inside("end_seq").fill_null(False))
-            .filter(pl.col("began") | pl.col("ended"))
-            .drop("_low", "_high")
-        )
-        captures = self.captures.join(bounds, on="process", how="inner", maintain_order="left").filter(inside("seq"))
+        captures = _rows(self.captures, [index.captures.between(*stretch) for stretch in stretches])
         # By the first row of the look: an observation is never cut in two.
-        states = self.states.join(bounds, on="process", how="inner", maintain_order="left").filter(inside("look"))
-        later = tuple(process for process in high if high[process] < _ALL)
-        return Window(calls, captures.drop("_low", "_high"), states.drop("_low", "_high"), later)
+        states = _rows(self.states, [index.looks.between(*stretch) for stretch in stretches])
+        return Window(calls, captures, states, later, self.source)
+
+
+class _Index:
+    """For finding the rows of a stretch of the run without reading the others."""
+
+    def __init__(self, calls: pl.DataFrame, captures: pl.DataFrame, states: pl.DataFrame) -> None:
+        self.calls = _Order(calls, "begin_seq")
+        self.ends = _Order(calls, "end_seq")
+        self.captures = _Order(captures, "seq")
+        self.looks = _Order(states, "look")
+
+
+class _Order:
+    """Rows of a frame by process and a sequence number."""
+
+    def __init__(self, frame: pl.DataFrame, column: str) -> None:
+        process = frame["process"].cast(pl.Int64).to_numpy()
+        number = frame[column].cast(pl.Int64).fill_null(-1).to_numpy()
+        order = np.lexsort((number, process))
+        self._order = order
+        self._process, self._number = process[order], number[order]
+
+    def between(self, process: int, low: int, high: int) -> npt.NDArray[np.int64]:
+        """Numbers of the rows of a process with ``low <= number < high``, in the order of the frame."""
+        first, last = np.searchsorted(self._process, [process, process + 1])
+        start, stop = first + np.searchsorted(self._number[first:last], [low, high])
+        return np.sort(self._order[start:stop])
+
+
+def _rows(frame: pl.DataFrame, rows: Sequence[npt.NDArray[np.int64]]) -> pl.DataFrame:
+    wanted = np.concatenate(rows)
+    if len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1 and (np.diff(wanted) == 1).all():
+        return frame.slice(int(wanted[0]), len(wanted))
+    return frame[wanted]
 
 
 def _horizon(marks: pl.DataFrame, finished: set[int]) -> dict[int, int]:

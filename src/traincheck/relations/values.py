@@ -119,6 +119,22 @@ class Column:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def at(self, rows: Ints) -> Column:
+        """The values of these rows; missing where the number is -1."""
+        lost = rows < 0
+        if not len(self) or lost.all():
+            return Column.missing(len(rows))
+        found = self[rows]
+        if not lost.any():
+            return found
+        none = Column.missing(len(rows))
+        return Column(
+            np.where(lost, none.kind, found.kind),
+            np.where(lost, none.number, found.number),
+            np.where(lost, none.value, found.value),
+            np.where(lost, none.key, found.key),
+        )
+
     @property
     def known(self) -> Mask:
         """Where there is something to compare."""

@@ -87,3 +87,12 @@ def names(items: Sequence[str], most: int = 3) -> str:
     if len(items) > most:
         return f"{', '.join(shown)} and {len(items) - most} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def asks_captures(group: Group | None) -> bool:
+    """Whether a precondition group asks for what was captured."""
+    return group is not None and any(
+        isinstance(clause, Clause) and clause.prop_name.startswith("captures.")
+        for conj in group.preconditions
+        for clause in conj.clauses
+    )

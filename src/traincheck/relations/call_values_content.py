@@ -1,8 +1,8 @@
 """What calls were given, as one text a call by which two calls are compared; and which calls are compared.
 
-Content is compared, never the place it lay in: addresses are used again. A call takes part when everything that it was
-given is known: plain values, a model's input by its digest (observed state), and in imported 0.x traces, which kept no
-content, what they recorded of an object.
+Content is compared, never the place it lay in: addresses are used again. Known are plain values, a model's input by
+its digest (observed state), and in imported 0.x traces, which kept no content, what they recorded of an object. Two
+calls were given different things when something known of both differs, the same when all is known and nothing differs.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ CONTENT: Final = pl.Schema(
         "span": pl.Int64(),
         "meta": pl.String(),
         "content": pl.String(),
+        "unknown": pl.String(),
         "receiver": pl.UInt64(),
     }
 )
-"""One call a row. ``content``: what it was given; ``receiver``: identity of ``self``, null when not known."""
+"""One call a row. ``content``: what is known of what it was given, by parameter; ``unknown``: names of the parameters
+of which it is not, empty when all is; ``receiver``: identity of ``self``, null when not known."""
 
 
 def digests(window: Window) -> pl.DataFrame:
@@ -76,7 +78,7 @@ def digests(window: Window) -> pl.DataFrame:
 
 
 def contents(found: Ended, observed: pl.DataFrame) -> pl.DataFrame:
-    """Calls of ``found`` of which everything they were given is known, with the columns ``CONTENT``."""
+    """Calls of ``found`` of which something they were given is known, with the columns ``CONTENT``."""
     if found.calls.is_empty():
         return pl.DataFrame(schema=CONTENT)
     keys = ["process", "call"]
@@ -88,13 +90,14 @@ def contents(found: Ended, observed: pl.DataFrame) -> pl.DataFrame:
         .unique(keys, keep="first", maintain_order=True)
         .select(*keys, pl.col("identity").alias("receiver"), pl.col("type").alias("receiver_type"))
     )
+    name, known = pl.coalesce("name", "path"), pl.col("told").is_not_null()
     told = (
-        given.filter(~mine)
-        .with_columns(_told(given.filter(~mine)))
+        _told(given.filter(~mine))
         .group_by(keys)
         .agg(
-            pl.col("told").is_not_null().all().alias("complete"),
-            pl.concat_str(pl.coalesce("name", "path"), pl.lit("="), "told").sort().str.join("\x1f").alias("plain"),
+            pl.concat_str(name, pl.lit("="), "told").filter(known).sort().str.join("\x1f").alias("plain"),
+            name.filter(~known).sort().str.join("\x1f").alias("open"),
+            known.any().alias("some"),
         )
     )
     every = (
@@ -103,36 +106,46 @@ def contents(found: Ended, observed: pl.DataFrame) -> pl.DataFrame:
         .join(told, on=keys, how="left", maintain_order="left")
         .join(observed, on=keys, how="left", maintain_order="left")
     )
-    content = pl.coalesce(pl.col("digest"), pl.when("complete").then("plain"))
-    every = every.with_columns(
-        pl.concat_str(pl.col("receiver_type").fill_null(""), pl.lit("\x1e"), content).alias("content")
-    )
-    known = every.filter(pl.col("content").is_not_null())
-    nowhere = known["location"].is_null().to_numpy()
+    whole = pl.col("digest").is_not_null()
+    content = pl.coalesce("digest", pl.when("some").then("plain"))
+    rows = every.with_columns(
+        pl.concat_str(pl.col("receiver_type").fill_null(""), pl.lit("\x1e"), content).alias("content"),
+        pl.when(whole).then(pl.lit("")).otherwise("open").alias("unknown"),
+    ).filter(pl.col("content").is_not_null())
+    nowhere = rows["location"].is_null().to_numpy()
     if nowhere.any():
-        calls = found.calls.join(known.filter(nowhere).select(keys), on=keys, how="semi", maintain_order="left")
+        calls = found.calls.join(rows.filter(nowhere).select(keys), on=keys, how="semi", maintain_order="left")
         places = calls.select(keys).with_columns(pl.Series("place", found.locations(calls), dtype=pl.String))
-        known = known.join(places, on=keys, how="left", maintain_order="left").with_columns(
+        rows = rows.join(places, on=keys, how="left", maintain_order="left").with_columns(
             pl.coalesce("location", "place").alias("location")
         )
-    return known.select(pl.col(name).cast(dtype) for name, dtype in CONTENT.items())
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in CONTENT.items())
 
 
-def _told(given: pl.DataFrame) -> pl.Expr:
-    """Text of each captured value; null where its content is not known."""
+def _told(given: pl.DataFrame) -> pl.DataFrame:
+    """With ``told``: text of each captured value, null where its content is not known."""
     kind = pl.col("kind").cast(pl.String)
-    old = pl.col("identity").is_null()  # imported: a type, and attributes in rows of their own
-    identified = given.filter(pl.col("kind") == "identity", pl.col("path").str.ends_with(_TENSOR_ID))
-    owners = [path.removesuffix(_TENSOR_ID) for path in identified["path"].unique().to_list()]
-    # One path is a tensor with an id in one call and without in the next only if 0.x changed what it recorded.
-    return (
+    # Imported values have no identity. Of objects 0.x recorded attributes, in rows of their own; of lists nothing.
+    old = pl.col("identity").is_null()
+    keys = ["process", "call", "path"]
+    attributes = (
+        given.filter(pl.col("path").str.contains(".", literal=True))
+        .select(
+            "process",
+            "call",
+            pl.col("path").str.replace(r"\.[^.]*$", "").alias("path"),
+            pl.col("path").str.ends_with(_TENSOR_ID).alias("identified"),
+        )
+        .group_by(keys)
+        .agg(pl.col("identified").any())
+    )
+    known = pl.when(kind == "object").then(pl.col("identified").is_not_null()).otherwise("identified")
+    return given.join(attributes, on=keys, how="left", maintain_order="left").with_columns(
         pl.when(kind.is_in(_PLAIN))
         .then(pl.col("value"))
         .when(kind == "identity")
         .then(pl.concat_str(pl.lit("id:"), pl.col("identity").cast(pl.String)))
-        .when((kind == "object") & old)
-        .then(pl.col("type"))
-        .when((kind == "tensor") & old & pl.col("path").is_in(owners))
+        .when(kind.is_in(["object", "tensor"]) & old & known)
         .then(pl.col("type"))
         .alias("told")
     )

@@ -39,3 +39,10 @@ def computes(function: str) -> bool:
 def serves(function: str) -> bool:
     """Whether modules are made of it: a function of ``torch.nn.functional`` or an operator."""
     return function.startswith((*_HOMES, _OPERATORS))
+
+
+@lru_cache(maxsize=65536)
+def wraps(function: str) -> bool:
+    """Whether it is forward of a layer of torch, which is little more than one of the functions that it calls."""
+    layer = function.startswith("torch.nn.modules.") and function.endswith(".forward")
+    return layer and not function.startswith("torch.nn.modules.container.")

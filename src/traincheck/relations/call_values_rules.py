@@ -36,10 +36,11 @@ from traincheck.relations.call_values import (
     of_reference,
     outputs,
 )
-from traincheck.relations.call_values_names import serves
+from traincheck.relations.call_values_names import serves, wraps
 from traincheck.relations.calltree import CallSource, capture_props
 from traincheck.relations.names import learnable, short
 from traincheck.relations.tables import Tables, Window
+from traincheck.relations.values import Column
 from traincheck.relations.wording import properties
 
 Mask = npt.NDArray[np.bool_]
@@ -304,7 +305,7 @@ class _Part(Records):
         self._whole = whole
         self._rows = rows
 
-    def columns(self, prop: str) -> list[pl.DataFrame] | None:
+    def columns(self, prop: str) -> list[Column] | None:
         """The columns of these rows."""
         found = self._whole.columns(prop)
         return None if found is None else [column[self._rows] for column in found]
@@ -365,7 +366,7 @@ def _caller(name: str, found: dict[str, Ended], references: Sequence[Tables], in
         if len(callers) != 1 or None in callers:
             return None
     caller = next(iter(callers), None)
-    if caller is None or caller not in found:
+    if caller is None or caller not in found or not (wraps(caller) or serves(caller)):
         return None
     for side in (outputs, inputs) if inputs_too else (outputs,):
         one, two = (_first(side(found[function])) for function in (name, caller))

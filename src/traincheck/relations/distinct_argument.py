@@ -140,9 +140,9 @@ class DistinctArgument:
         if not called:
             return f"{_api(invariant)} was never called (and returned)"
         if not observed:
-            return f"not all that {_api(invariant)} was given was recorded with its content"
+            return f"nothing of what {_api(invariant)} was given was recorded with its content"
         where = "neighbouring steps" if _across(invariant) else "one step"
-        return f"no two calls of {_api(invariant)} in {where} met its precondition"
+        return f"no two calls of {_api(invariant)} in {where} met its precondition and could be told apart"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """Which two calls were given the same."""
@@ -207,17 +207,16 @@ class _Rows:
         return self._of[function]
 
 
-def _same(rows: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
-    """Codes of content, process and receiver, by which pairs are compared."""
-    content = rows["content"].rank("dense").to_numpy().astype(np.int64)
-    process = rows["process"].to_numpy().astype(np.int64)
-    receiver = rows["receiver"].fill_null(0).rank("dense").to_numpy().astype(np.int64)
-    return content, process, receiver
+def _codes(rows: pl.DataFrame, column: str) -> Ints:
+    codes: Ints = rows[column].rank("dense").fill_null(0).to_numpy().astype(np.int64)
+    return codes
 
 
 def _pairs(rows: pl.DataFrame, across: bool, group: Group | None) -> Iterator[tuple[Ints, Ints, np.ndarray]]:
-    """Pairs that meet the precondition, and which of them are the same."""
-    content, process, receiver = _same(rows)
+    """Pairs that meet the precondition and can be told apart or not, and which of them are the same."""
+    content, unknown, receiver = (_codes(rows, name) for name in ("content", "unknown", "receiver"))
+    process = rows["process"].to_numpy()
+    whole = (rows["unknown"] == "").to_numpy()
     for one, two in in_neighbouring_steps(rows) if across else in_one_step(rows):
         if group is not None and not group.unconditional:
             sides = [CallSource(rows[side], _NO_CAPTURES) for side in (one, two)]
@@ -226,7 +225,8 @@ def _pairs(rows: pl.DataFrame, across: bool, group: Group | None) -> Iterator[tu
         # The same thing given to two different objects of a process is not given twice.
         same = content[one] == content[two]
         same &= (process[one] != process[two]) | (receiver[one] == receiver[two])
-        yield one, two, same
+        told = (unknown[one] == unknown[two]) & (~same | whole[one])
+        yield one[told], two[told], same[told]
 
 
 def _judge(number: int, invariant: Invariant, table: _Rows) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -281,7 +281,7 @@ def _violations(number: int, rows: pl.DataFrame, bad: Sequence[tuple[Ints, Ints]
 
 
 def _called(invariants: Sequence[Numbered], calls: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """How often the functions returned, and how often all they were given is known."""
+    """How often the functions returned, and how often something of what they were given is known."""
     numbers = pl.DataFrame(
         [(number, rules.function_of(invariant)) for number, invariant in invariants],
         schema={"invariant": pl.UInt32, "function": pl.String},

@@ -110,7 +110,7 @@ def test_the_scan_sees_constants(runs: Runs) -> None:
     assert configured(Invariant.model_validate(told), (37,))
 
 
-# --- more references ---------------------------------------------------------------------------------------------------
+# --- more references -------------------------------------------------------------------------------------------------
 
 
 def _subject(invariant: Invariant) -> str:

@@ -275,11 +275,13 @@ def test_outermost(recording: Recording) -> None:
     probes = {2: make(2, outermost=1, group=3), 3: make(3, outermost=1, group=3)}
     other = _probe.Probe(lambda: probes[2](1), 7, outermost=1, group=4)
     plain = _probe.Probe(lambda: probes[2](1), 8, group=3)
+    groupless = _probe.Probe(lambda: probes[2](1), 9)
     probes[2](2)
     with pytest.raises(ValueError):  # noqa: PT011
         probes[3](-1)
     other()
-    plain()
+    plain()  # recorded itself whatever is open, and opens its group
+    groupless()
     probes[3](0)
     assert [(c.function, c.parent) for c in recording.calls()] == [
         (2, 0),
@@ -287,7 +289,8 @@ def test_outermost(recording: Recording) -> None:
         (7, 0),
         (2, 3),
         (8, 0),
-        (2, 5),
+        (9, 0),
+        (2, 6),
         (3, 0),
     ]
     assert hooks == [2, 3, 2, 2, 3]

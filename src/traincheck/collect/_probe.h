@@ -56,7 +56,7 @@ typedef struct {
     uint32_t epoch;  /* recorder epoch that call and thread belong to */
     uint32_t muted;
     uint16_t thread; /* thread symbol */
-    uint16_t groups; /* bit per group: a call of an outermost probe is open */
+    uint16_t groups; /* bit per group: a call of one of its probes is open */
     uintptr_t stack; /* lowest address of the thread's stack, 0 = not known */
 } Thread;
 

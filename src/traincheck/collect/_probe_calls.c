@@ -134,7 +134,8 @@ static PyObject *call_fully(Probe *p, Thread *t, PyObject *const *args, size_t n
 {
     Py_INCREF(p);
     uint16_t group = (uint16_t)(1u << p->group);
-    if (p->outermost)
+    bool opens = (p->outermost || p->group) && !(t->groups & group);
+    if (opens)
         t->groups |= group;
     Arguments a = arguments_of(args, nargsf, kwnames);
     uint32_t epoch = t->epoch;
@@ -159,7 +160,7 @@ static PyObject *call_fully(Probe *p, Thread *t, PyObject *const *args, size_t n
     PyObject *result = forward(&p->stand, args, nargsf, kwnames);
 
     uint64_t time = call ? clock_read() : 0;
-    if (p->outermost)
+    if (opens)
         t->groups &= (uint16_t)~group;
     if (call && !same_epoch(epoch))
         call = 0;

@@ -251,7 +251,7 @@ static PyObject *probe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(p);
         return NULL;
     }
-    p->simple = !everything && !location && !outermost && !p->enter && !p->exit;
+    p->simple = !everything && !location && !outermost && !group && !p->enter && !p->exit;
     return (PyObject *)p;
 }
 

@@ -31,10 +31,17 @@ from traincheck.collect.suspension import Suspension
 from traincheck.collect.targets import Target
 from traincheck.events import Mark
 
-_MODULE_CALLS = 1
-"""Probe group of outermost module calls; backward is of the group too, so that recomputation inside it is not
-outermost.
-"""
+_OUTERMOST = frozenset({"Module:__call__", "Module:train", "Module:state_dict"})
+"""Roles of functions that call themselves for every submodule: one call is recorded."""
+
+_GROUPS = {
+    "Module:__call__": 1,
+    "Tensor:backward": 1,  # so that recomputation inside backward is not outermost
+    "autograd.backward": 1,
+    "Module:train": 2,
+    "Module:state_dict": 3,
+}
+"""Probe groups: of the calls of a group, one inside another is not outermost."""
 
 current: Session | None = None
 """The session of this process."""
@@ -224,8 +231,8 @@ class Session:
             captures=captures,
             capture_all="*" in paths,
             location=1 if target.boundary else 0,
-            outermost=int(target.role == "Module:__call__"),
-            group=_MODULE_CALLS if target.role in ("Module:__call__", "Tensor:backward", "autograd.backward") else 0,
+            outermost=int(target.role in _OUTERMOST),
+            group=_GROUPS.get(target.role, 0),
             enter=enter,
             exit=leave,
         )

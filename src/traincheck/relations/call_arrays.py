@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -126,12 +126,20 @@ def _table(frame: pl.DataFrame) -> Table:
 def captured(frame: pl.DataFrame, functions: Iterable[int]) -> Table:
     """What was captured of calls of these functions (their numbers)."""
     wanted = sorted(set(functions))
-    if wanted:
-        of = frame.select(pl.col("function").to_physical().cast(pl.Int64).fill_null(-1))["function"].to_numpy()
-        frame = frame[np.flatnonzero(numbers.member(of, wanted))]
-    else:
-        frame = frame.head(0)
+    if not wanted or not frame.height:
+        return _NOTHING
+    of = numbers.table(frame, ("function",))["function"]
+    frame = frame[np.flatnonzero(numbers.member(of, wanted))]
     return Table({**numbers.table(frame, _CAPTURED).columns, **numbers.values(frame)}, frame.height)
+
+
+_NOTHING: Final = Table(
+    {
+        **{name: np.empty(0, dtype=np.int64) for name in (*_CAPTURED, "kind")},
+        "number": np.empty(0),
+        **{name: np.empty(0, dtype=object) for name in ("value", "key")},
+    }
+)
 
 
 class CallValues:
@@ -212,35 +220,45 @@ class Tally:
         """One row a failed application; columns as in ``VIOLATIONS`` (texts as objects, -1 is null)."""
         self._violations.append({"invariant": np.full(height, number, dtype=np.int64), **columns})
 
-    def judgement(self) -> Judgement:
-        """What was found, as frames."""
-        return Judgement(self._counted(), _frame(self._violations, VIOLATIONS))
-
-    def _counted(self) -> pl.DataFrame:
+    def counts(self) -> dict[str, Array] | None:
+        """The counts that are not all zero, as columns; None when there are none."""
         if not self._counts:
-            return COUNTS.to_frame()
+            return None
         counts = np.stack(self._counts)  # invariant, what, place
         rule, place = np.nonzero(counts.any(axis=1))
-        found = [counts[rule, at, place] for at in range(len(_COUNTED))]
-        rank = pl.Series(self._where["rank"][place])
-        return pl.DataFrame(
-            [
-                pl.Series("invariant", np.array(self._numbers, dtype=np.uint32)[rule]),
-                pl.Series("process", self._where["process"][place].astype(np.uint32)),
-                rank.set(rank < 0, None).cast(pl.Int32).alias("rank"),
-                pl.Series("step", self._where["step"][place].astype(np.int32)),
-                *(pl.Series(name, column) for name, column in zip(_COUNTED, found, strict=True)),
-            ]
-        )
+        return {
+            "invariant": np.array(self._numbers, dtype=np.int64)[rule],
+            **{name: self._where[name][place] for name in ("process", "rank", "step")},
+            **{name: counts[rule, at, place] for at, name in enumerate(_COUNTED)},
+        }
+
+    @property
+    def violations(self) -> list[dict[str, Array]]:
+        """All evidence."""
+        return self._violations
+
+
+def judgement(*tallies: Tally) -> Judgement:
+    """What was found, as frames."""
+    counted = [counts for tally in tallies if (counts := tally.counts()) is not None]
+    found = Judgement()
+    if counted:
+        columns = {name: np.concatenate([part[name] for part in counted]) for name in COUNTS}
+        found = replace(found, counts=pl.DataFrame([_series(columns, name, dtype) for name, dtype in COUNTS.items()]))
+    violations = [part for tally in tallies for part in tally.violations]
+    if violations:
+        found = replace(found, violations=_frame(violations, VIOLATIONS))
+    return found
 
 
 _COUNTED: Final = ("called", "observed", "applied", "violated")
 
 
 def _frame(parts: list[dict[str, Array]], wanted: pl.Schema) -> pl.DataFrame:
-    if not parts:
-        return wanted.to_frame()
     return pl.concat([pl.DataFrame([_series(part, name, dtype) for name, dtype in wanted.items()]) for part in parts])
+
+
+_SIGNED: Final = {pl.UInt32(): np.uint32, pl.UInt64(): np.uint64, pl.Int32(): np.int32, pl.Int64(): np.int64}
 
 
 def _series(part: dict[str, Array], name: str, dtype: Any) -> pl.Series:
@@ -249,5 +267,6 @@ def _series(part: dict[str, Array], name: str, dtype: Any) -> pl.Series:
         return pl.Series(name, [None] * len(part["invariant"]), dtype=dtype)
     if column.dtype == object:
         return pl.Series(name, column.tolist(), dtype=dtype)
-    series: pl.Series = pl.Series(name, column).cast(dtype, strict=False)
-    return series
+    if len(column) and column.min() < 0:
+        return pl.Series(name, [value if value >= 0 else None for value in column.tolist()], dtype=dtype)
+    return pl.Series(name, column.astype(_SIGNED[dtype]))

@@ -10,8 +10,8 @@ import numpy as np
 
 from traincheck.invariants import APIParam, Group, Invariant, VarNameParam, VarTypeParam
 from traincheck.relations import contain_calls, contain_calls_learn, contain_states, contain_states_learn
-from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row, StateNeed, merge
-from traincheck.relations.call_arrays import CallTable, call_keys, captured
+from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row, StateNeed
+from traincheck.relations.call_arrays import CallTable, call_keys, captured, judgement
 from traincheck.relations.contain_arguments import unreadable
 from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.contain_related import Related
@@ -96,14 +96,15 @@ class APIContain:
         captures = captured(window.captures, asked | carry.states.each if foreign else asked)
         if carry.captures is not None:
             captures = stack([carry.captures, captures])
-        by_call, inside = contain_calls.evaluate(carry.calls, tree, captures, carry.inside)
-        seen, by_state = carry.seen, Judgement()
+        tally, inside = contain_calls.evaluate(carry.calls, tree, captures, carry.inside)
+        seen, tallies = carry.seen, [tally]
         if carry.states.rules:
             states = look(window.states, carry.states.watched)
-            by_state, seen = contain_states.evaluate(carry.states, tree, captures, states, carry.seen, related)
+            more, seen = contain_states.evaluate(carry.states, tree, captures, states, carry.seen, related)
+            tallies += more
         waiting = [call_keys(tree.open), *([call_keys(seen.pending)] if seen.pending is not None else [])]
         later = captures.take(np.isin(call_keys(captures), np.concatenate(waiting)))
-        return merge([by_call, by_state]), replace(
+        return judgement(*tallies), replace(
             carry, open=tree.open, inside=inside, seen=seen, captures=later, related=related
         )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from traincheck.invariants import APIParam, Group
 from traincheck.preconditions import Records, holds
-from traincheck.relations.base import MOST_VIOLATIONS, Judgement, Numbered
+from traincheck.relations.base import MOST_VIOLATIONS, Numbered
 from traincheck.relations.call_arrays import CallTable, CallValues, Tally, call_keys, signature
 from traincheck.relations.contain_arguments import Wanted, match, wanted
 from traincheck.relations.numbers import Array, Ints, Mask, Table, code, find, texts
@@ -127,7 +127,7 @@ _YES, _MAYBE, _OTHER = 0, 1, 2
 _WAYS: Final = 3
 
 
-def evaluate(program: Program, tree: CallTable, captures: Table, before: Inside) -> tuple[Judgement, Inside]:
+def evaluate(program: Program, tree: CallTable, captures: Table, before: Inside) -> tuple[Tally, Inside]:
     """Judge each call of a watched parent in the window in which it ends."""
     tally = Tally(tree.calls)
     inside = _inside(program, tree, captures, before)
@@ -158,7 +158,7 @@ def evaluate(program: Program, tree: CallTable, captures: Table, before: Inside)
             tally.add(rule.number, called=rows, observed=rows[judged], applied=rows[applied], violated=bad)
             if len(bad):
                 _evidence(tally, program, rule, tree, bad[:MOST_VIOLATIONS], inside)
-    return tally.judgement(), _still_open(tree, inside)
+    return tally, _still_open(tree, inside)
 
 
 def _inside(program: Program, tree: CallTable, captures: Table, before: Inside) -> Inside:

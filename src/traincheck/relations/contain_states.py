@@ -14,7 +14,7 @@ import numpy as np
 
 from traincheck.invariants import APIParam, Clause, Group, VarNameParam, VarParam, VarTypeParam
 from traincheck.preconditions import Records, holds
-from traincheck.relations.base import MOST_VIOLATIONS, Judgement, Numbered, merge
+from traincheck.relations.base import MOST_VIOLATIONS, Numbered
 from traincheck.relations.call_arrays import CallTable, Tally, call_keys, signature
 from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.contain_related import Related
@@ -112,7 +112,7 @@ def evaluate(
     states: Table,
     carry: StateCarry,
     related: Related | None = None,
-) -> tuple[Judgement, StateCarry]:
+) -> tuple[list[Tally], StateCarry]:
     """Judge each observed call of a watched parent when the observation after it has come.
 
     ``states``: new rows, as ``state_changes.look`` gives them. ``related``: what 0.x knew of objects and variables.
@@ -132,7 +132,7 @@ def evaluate(
                 counted.add(rule.number, called=called)
         if len(rows):
             _judge(rules, found.take(rows), rows, captures, judged, related)
-    return merge([counted.judgement(), judged.judgement()]), _carry(history, calls, states)
+    return [counted, judged], _carry(history, calls, states)
 
 
 def _calls(program: Program, tree: CallTable, pending: Table | None) -> Table:

@@ -96,22 +96,24 @@ def stack(tables: Sequence[Table]) -> Table:
     )
 
 
-def table(frame: pl.DataFrame, names: Iterable[str]) -> Table:
-    """Columns of a frame as numbers: nulls and no text are -1, booleans 0 and 1."""
-    taken = frame.select(_numbers(tuple(sorted(frame.schema.items())), tuple(names)))
-    return Table({name: taken[name].to_numpy() for name in taken.columns}, frame.height)
+def table(frame: pl.DataFrame, names: tuple[str, ...]) -> Table:
+    """Columns of a frame of the trace as numbers: nulls and no text are -1, booleans 0 and 1."""
+    taken = frame.select(_numbers(names))
+    return Table({name: taken[name].to_numpy() for name in names}, frame.height)
+
+
+_WORDS: Final = frozenset(
+    column.name
+    for columns in schema.FRAMES.values()
+    for column in columns
+    if isinstance(column.dtype, (pl.Categorical, pl.Enum))
+)
 
 
 @cache
-def _numbers(dtypes: tuple[tuple[str, Any], ...], names: tuple[str, ...]) -> list[pl.Expr]:
-    known = dict(dtypes)
-    result = []
-    for name in names:
-        column = pl.col(name)
-        if isinstance(known[name], (pl.Categorical, pl.Enum)):
-            column = column.to_physical()
-        result.append(column.cast(pl.Int64).fill_null(-1))
-    return result
+def _numbers(names: tuple[str, ...]) -> list[pl.Expr]:
+    columns = ((pl.col(name).to_physical() if name in _WORDS else pl.col(name)) for name in names)
+    return [column.cast(pl.Int64).fill_null(-1) for column in columns]
 
 
 def objects(series: pl.Series) -> Array:

@@ -122,6 +122,8 @@ MUTED: tuple[str, ...] = (
     "torch.fx.experimental.proxy_tensor:PythonKeyTracer.trace",
     "torch._functorch.aot_autograd:aot_module_simplified",
     "torch.distributed.tensor._sharding_prop:ShardingPropagator.propagate",
+    "torch.distributed.tensor._sharding_prop:ShardingPropagator.propagate_op_sharding_non_cached",
+    "torch.distributed.tensor._dispatch:OpDispatcher._propagate_op_sharding_dispatch_slow_path",
 )
 """``module:attribute path`` of entrances below which nothing is recorded."""
 

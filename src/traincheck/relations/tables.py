@@ -64,10 +64,25 @@ class Watch:
         )
 
     def watches(self, function: str) -> bool:
-        """Whether calls of the function would have been recorded. In full scope also that of modules never imported."""
+        """Whether calls of the function would have been recorded.
+
+        In full scope also those of modules that were never imported; not private ones, nor those left out of a class or
+        module of which others were taken.
+        """
         if self.scope is None or function in self.functions:
             return True
-        return self.scope == "full" and function.partition(".")[0] in self.packages
+        owner, _, name = function.rpartition(".")
+        if (
+            self.scope != "full"
+            or owner in self._owners
+            or any(part.startswith("_") for part in (*owner.split("."), name))
+        ):
+            return False
+        return function.partition(".")[0] in self.packages
+
+    @cached_property
+    def _owners(self) -> frozenset[str]:
+        return frozenset(function.rpartition(".")[0] for function in self.functions)
 
 
 @dataclass(frozen=True)

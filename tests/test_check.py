@@ -9,6 +9,7 @@ from traincheck.check import VERDICTS, Result, check
 from traincheck.infer import Inference, infer
 from traincheck.invariants import Invariant, InvariantSet, load_invariants, parse_invariant
 from traincheck.relations.contain import APIContain
+from traincheck.relations.registry import BY_NAME
 from traincheck.trace.build import TraceBuilder, digest
 from traincheck.trace.manifest import Manifest
 
@@ -110,7 +111,8 @@ def test_dormant_says_why(item: Invariant, reason: str) -> None:
     assert reason in outcome.reason
 
 
-def test_a_relation_of_another_version_is_not_passed() -> None:
+def test_a_relation_of_another_version_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(BY_NAME, "FunctionLeadRelation")
     lead = parse_invariant(
         json.dumps(
             {

@@ -16,7 +16,7 @@ import polars as pl
 from traincheck.errors import OWN_FAILURE, VIOLATIONS
 from traincheck.findings import Finding, group_findings
 from traincheck.invariants import Invariant, InvariantSet, load_invariants
-from traincheck.relations.base import Judgement, Numbered, Relation, merge, unwatched
+from traincheck.relations.base import Judgement, Numbered, ReadsValues, Relation, merge, unwatched
 from traincheck.relations.registry import relation_of
 from traincheck.relations.tables import Tables, Watch, Window
 from traincheck.suppressions import Suppression, Suppressions, load_suppressions
@@ -238,10 +238,13 @@ def conclude(
         if not total["applied"]:
             relation = relation_of(invariant.relation)
             assert relation is not None
+            silence: Verdict = "dormant"
             why = relation.dormant(invariant, total["called"], total["observed"])
+            if isinstance(relation, ReadsValues) and total["called"] and not total["observed"]:
+                silence, why = "not_observable", relation.unobserved(invariant)
             if not total["called"]:
                 never |= _first_functions(invariant)
-            outcomes.append(replace(base, reason=why))
+            outcomes.append(replace(base, outcome=silence, reason=why))
             continue
         steps = broken.get(number, ())
         outcomes.append(

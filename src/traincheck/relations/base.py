@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 import polars as pl
 
@@ -203,3 +203,14 @@ class Relation(Protocol):
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """Words for violations of one invariant at one step (at least one row)."""
+
+
+@runtime_checkable
+class ReadsValues(Protocol):
+    """A relation about values that a run may not have recorded although the function was called.
+
+    Where nothing it needs was, the outcome is *not observable*, not *dormant*.
+    """
+
+    def unobserved(self, invariant: Invariant) -> str:
+        """What was not recorded."""

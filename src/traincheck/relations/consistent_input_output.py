@@ -75,12 +75,16 @@ class ConsistentInputOutput:
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
         """Why it never applied."""
-        given, back = _places(invariant)
         if not called:
             return f"{_api(invariant)} was never called (and returned)"
         if not observed:
-            return f"{say_place(given)} and {say_place(back)} were not both recorded in any call of {_api(invariant)}"
+            return self.unobserved(invariant)
         return f"its precondition was never met ({condition(invariant, PRE_EVENT).strip() or 'none'})"
+
+    def unobserved(self, invariant: Invariant) -> str:
+        """What was not recorded."""
+        given, back = _places(invariant)
+        return f"{say_place(given)} and {say_place(back)} were not both recorded in any call of {_api(invariant)}"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """Both values, and what it usually means that they differ."""

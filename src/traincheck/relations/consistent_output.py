@@ -90,8 +90,12 @@ class ConsistentOutput:
         if not called:
             return f"{_api(invariant)} was never called (and returned)"
         if not observed:
-            return f"{_param(invariant).attr_name} of what {_api(invariant)} returned was not recorded"
+            return self.unobserved(invariant)
         return f"its precondition was never met ({condition(invariant, PRE_EVENT).strip() or 'none'})"
+
+    def unobserved(self, invariant: Invariant) -> str:
+        """What was not recorded."""
+        return f"{_param(invariant).attr_name} of what {_api(invariant)} returned was not recorded"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """What came back instead, and what that usually means."""

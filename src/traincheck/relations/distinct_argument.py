@@ -140,9 +140,13 @@ class DistinctArgument:
         if not called:
             return f"{_api(invariant)} was never called (and returned)"
         if not observed:
-            return f"nothing of what {_api(invariant)} was given was recorded with its content"
+            return self.unobserved(invariant)
         where = "neighbouring steps" if _across(invariant) else "one step"
         return f"no two calls of {_api(invariant)} in {where} met its precondition and could be told apart"
+
+    def unobserved(self, invariant: Invariant) -> str:
+        """What was not recorded."""
+        return f"nothing of what {_api(invariant)} was given was recorded with its content"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """Which two calls were given the same."""

@@ -104,13 +104,17 @@ class Threshold:
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
         """Why it never applied."""
-        greater, smaller = _places(invariant)
         if not called:
             return f"{_api(invariant)} was never called (and returned)"
         if not observed:
-            both = f"{say_place(greater)} and {say_place(smaller)}"
-            return f"{both} were not both recorded as numbers in any call of {_api(invariant)}"
+            return self.unobserved(invariant)
         return f"its precondition was never met ({condition(invariant, PRE_EVENT).strip() or 'none'})"
+
+    def unobserved(self, invariant: Invariant) -> str:
+        """What was not recorded."""
+        greater, smaller = _places(invariant)
+        both = f"{say_place(greater)} and {say_place(smaller)}"
+        return f"{both} were not both recorded as numbers in any call of {_api(invariant)}"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """Both numbers."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from traincheck.invariants import APIParam, Group, Invariant, VarNameParam, VarTypeParam
-from traincheck.relations import contain_calls, contain_calls_learn, contain_states, contain_states_learn
+from traincheck.relations import (
+    contain_arguments_learn,
+    contain_calls,
+    contain_calls_learn,
+    contain_states,
+    contain_states_learn,
+)
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row, StateNeed
 from traincheck.relations.call_arrays import CallTable, call_keys, captured, judgement
-from traincheck.relations.contain_arguments import unreadable
+from traincheck.relations.contain_arguments import Wanted, unreadable, wanted
 from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.contain_related import Related
 from traincheck.relations.contain_states import VARIABLE, StateCarry
@@ -77,8 +83,12 @@ class APIContain:
         return Needs(frozenset((function,)), frozenset(captures), frozenset((state,)), facts, stages)
 
     def hypothesize(self, references: Sequence[Tables]) -> list[Candidate]:
-        """API children first, then variable children."""
-        return [*contain_calls_learn.hypothesize(references), *contain_states_learn.hypothesize(references)]
+        """API children, those with constant arguments, variable children."""
+        return [
+            *contain_calls_learn.hypothesize(references),
+            *contain_arguments_learn.hypothesize(references),
+            *contain_states_learn.hypothesize(references),
+        ]
 
     def fold(self, invariants: Sequence[Invariant]) -> list[Invariant]:
         """Without containment that follows from other containment."""
@@ -109,23 +119,25 @@ class APIContain:
         )
 
     def describe(self, invariant: Invariant) -> str:
-        """As 0.x labels it, with the condition."""
+        """As 0.x labels it, with arguments and condition."""
         parent, child = _params(invariant)
         when = condition(invariant, PARENT)
         if isinstance(child, APIParam):
-            return f"{_api(parent)} always calls {_api(child)}{when}"
+            return f"{_api(parent)} always calls {_call(child)}{when}"
         kind = kind_of(invariant, VARIABLE, child.var_type) if _each(invariant) else last(child.var_type)
         what = f"{kind}.{_attribute(child.attr_name)}"
         if isinstance(child, VarNameParam):
             what = f"{child.var_name}.{_attribute(child.attr_name)}"
         elif _each(invariant):
             what = f"every {what}"
+        which = condition(invariant, VARIABLE, "where", without="role") if _each(invariant) else ""
+        if child.is_set("const_value"):
+            return f"{_api(parent)} leaves {what} at {say(child.const_value)}{which}{when}"
         arrow = ""
         if child.is_set("pre_value") or child.is_set("post_value"):
             pre = say(child.pre_value) if child.is_set("pre_value") else "anything"
             post = say(child.post_value) if child.is_set("post_value") else "anything"
             arrow = f": {pre} --> {post}"
-        which = condition(invariant, VARIABLE, "where", without="role") if _each(invariant) else ""
         return f"{_api(parent)} changes {what}{arrow}{which}{when}"
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
@@ -134,6 +146,8 @@ class APIContain:
         if not called:
             how = f" with {last(parent.exception)}" if parent.exception else ""
             return f"{short(parent.api_full_name)} was never called (and finished{how})"
+        if not observed and isinstance(child, APIParam):
+            return f"it was not recorded what {short(child.api_full_name)} was called with"
         if not observed and not isinstance(child, APIParam):
             what = f"{last(child.var_type)}.{child.attr_name}"
             return f"no {what} was observed both before and after {short(parent.api_full_name)}"
@@ -168,21 +182,40 @@ def _api(param: APIParam) -> str:
     return f"{short(param.api_full_name)}()"
 
 
+def _call(param: APIParam) -> str:
+    arguments = [f"{one.name}={_value(one)}" for one in wanted(param.arguments)]
+    return f"{short(param.api_full_name)}({', '.join(arguments)})"
+
+
+def _value(one: Wanted) -> str:
+    return last(one.type) if isinstance(one.payload, dict) else one.text
+
+
 def _explain_call(parent: APIParam, child: APIParam, rows: Sequence[Row], expected: str) -> Explanation:
     p, c = short(parent.api_full_name), short(child.api_full_name)
+    seen = next((str(row["after"]) for row in rows if row["after"]), None)
+    apis = (parent.api_full_name, child.api_full_name)
+    if seen is not None:
+        return Explanation(
+            title=f"{p}() called {c}() with {seen}",
+            expected=expected,
+            observed=f"{_times(len(rows))} {p}() called {c}() with {seen}, and never with what was expected",
+            meaning=f"{c}() was told to do something else than in the reference runs: a module is in the other mode "
+            "(train() or eval() missing), a dtype or an option differs.",
+            kind=f"arguments {parent.api_full_name} {child.api_full_name}",
+            apis=apis,
+            specificity=30,
+        )
     return Explanation(
         title=f"{p}() did not call {c}()",
         expected=expected,
-        observed=f"{_times(len(rows))} {p}() ended without a call of {c}() that returned",
+        observed=f"{_times(len(rows))} {p}() ended without a call of {_call(child)} that returned",
         meaning=f"{p}() took another path than in the reference runs: another configuration, a missing part, or an "
         "error that was swallowed.",
         kind=f"call {parent.api_full_name}",
-        apis=(parent.api_full_name, child.api_full_name),
+        apis=apis,
         specificity=10,
     )
-
-
-_BACKWARD: Final = "backward"
 
 
 def _explain_state(
@@ -196,6 +229,7 @@ def _explain_state(
     first = rows[0]
     case = _case(first, child)
     verb = {
+        "kept": f"was not {say(child.const_value)} after {p}()",
         "early": f"was already set before {p}()",
         "same": f"did not change in {p}()",
         "left": f"was not cleared by {p}()",
@@ -220,8 +254,10 @@ def _explain_state(
     )
 
 
-def _case(row: Row, child: VarTypeParam | VarNameParam) -> Literal["early", "same", "left", "other"]:
+def _case(row: Row, child: VarTypeParam | VarNameParam) -> Literal["kept", "early", "same", "left", "other"]:
     before, after = row["before"], row["after"]
+    if child.is_set("const_value"):
+        return "kept"
     if child.is_set("pre_value") and child.pre_value is None and before != "None":
         return "early"
     if before == after:

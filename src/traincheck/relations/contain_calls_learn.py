@@ -47,7 +47,7 @@ def hypothesize(references: Sequence[Tables]) -> list[Candidate]:
         .filter(pl.col("held") >= MIN_CALLS)
         .sort("parent", "child")
     )
-    known = _stages(tables)
+    known = stages_known(tables)
     candidates: list[Candidate] = []
     for row in counted.filter(pl.col("held") == pl.col("calls")).iter_rows(named=True):
         if row["steps"] >= MIN_STEPS:
@@ -150,7 +150,7 @@ def _conditional(
         steps = good.filter(pl.col("step") > 0).select("reference", "step").n_unique()
         ranks = good.select("reference", "process").n_unique()
         condition = (
-            answer[PARENT] if "meta_vars.stage" in answer[PARENT].model_dump_json() else _both(answer[PARENT], known)
+            answer[PARENT] if "meta_vars.stage" in answer[PARENT].model_dump_json() else both(answer[PARENT], known)
         )
         invariant = _invariant(
             row, condition, int(positive.sum()), int((~positive).sum()), steps, ranks, good["reference"].n_unique()
@@ -159,7 +159,7 @@ def _conditional(
     return result
 
 
-def _stages(tables: Sequence[pl.DataFrame]) -> Group:
+def stages_known(tables: Sequence[pl.DataFrame]) -> Group:
     """The condition that the references demand of all: they cannot speak of evaluation if they never evaluated."""
     seen = sorted({stage for table in tables for stage in table["stage"].unique().drop_nulls().to_list()})
     if "evaluation" in seen or seen in ([], ["init"]):
@@ -170,7 +170,7 @@ def _stages(tables: Sequence[pl.DataFrame]) -> Group:
     return Group(inverted=False, preconditions=[Conjunction(clauses=[clause])])
 
 
-def _both(one: Group, two: Group) -> Group:
+def both(one: Group, two: Group) -> Group:
     """Both of two groups that have one conjunction each."""
     clauses = [c for group in (one, two) for c in group.preconditions[0].clauses if isinstance(c, Clause)]
     return Group(inverted=False, preconditions=[Conjunction(clauses=clauses)]) if clauses else ALWAYS
@@ -217,28 +217,35 @@ def _invariant(
 
 def fold(invariants: Sequence[Invariant]) -> list[Invariant]:
     """Without P > C where P > Q and Q > C are there too: a run that breaks the first breaks one of the others."""
-    edges: dict[str, dict[str, str]] = {}
+    edges: dict[str, dict[str, set[str]]] = {}
     for invariant in invariants:
-        parent, child = invariant.params[0], invariant.params[1]
-        if isinstance(parent, APIParam) and isinstance(child, APIParam):
-            edges.setdefault(parent.api_full_name, {})[child.api_full_name] = _condition(invariant)
+        pair = _plain(invariant)
+        if pair is not None:
+            edges.setdefault(pair[0], {}).setdefault(pair[1], set()).add(_condition(invariant))
     always = _condition_text(ALWAYS)
 
     def implied(invariant: Invariant) -> bool:
-        parent, child = invariant.params[0], invariant.params[1]
-        if not (isinstance(parent, APIParam) and isinstance(child, APIParam)):
+        pair = _plain(invariant)
+        if pair is None:
             return False
+        parent, child = pair
         condition = _condition(invariant)
         # A stage is the same for a call and what it contains; other conditions say something of their own call only.
-        inherited = (always, condition) if _only_stage(invariant.precondition.get(PARENT, ALWAYS)) else (always,)
-        for middle, when in edges.get(parent.api_full_name, {}).items():
-            if middle == child.api_full_name or middle == parent.api_full_name:
-                continue
-            if when in (always, condition) and edges.get(middle, {}).get(child.api_full_name) in inherited:
-                return True
-        return False
+        inherited = {always, condition} if _only_stage(invariant.precondition.get(PARENT, ALWAYS)) else {always}
+        return any(
+            middle not in pair and when & {always, condition} and edges.get(middle, {}).get(child, set()) & inherited
+            for middle, when in edges.get(parent, {}).items()
+        )
 
     return [invariant for invariant in invariants if not implied(invariant)]
+
+
+def _plain(invariant: Invariant) -> tuple[str, str] | None:
+    """Parent and child of a rule about a contained call, whatever its arguments."""
+    parent, child = invariant.params[0], invariant.params[1]
+    if not (isinstance(parent, APIParam) and isinstance(child, APIParam)):
+        return None
+    return None if child.arguments is not None else (parent.api_full_name, child.api_full_name)
 
 
 def _only_stage(group: Group) -> bool:

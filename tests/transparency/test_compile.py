@@ -42,7 +42,9 @@ def loss_of(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(torch.softmax(out, -1), target)
 
 
-def train(forward: Callable[[torch.Tensor], torch.Tensor], model: nn.Module, loss: Any = loss_of, steps: int = 5) -> Any:
+def train(
+    forward: Callable[[torch.Tensor], torch.Tensor], model: nn.Module, loss: Any = loss_of, steps: int = 5
+) -> Any:
     torch.manual_seed(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
@@ -66,7 +68,19 @@ def notes(watched: Watched) -> list[Any]:
     return [str(text) for text in marks.filter(marks["kind"] == "note")["text"]]
 
 
-INNER = ("fake", "dynamo", "inductor", "functorch", "torch.fx", "sympy", "pytree", "proxy", "aot", "_subclasses", "export")
+INNER = (
+    "fake",
+    "dynamo",
+    "inductor",
+    "functorch",
+    "torch.fx",
+    "sympy",
+    "pytree",
+    "proxy",
+    "aot",
+    "_subclasses",
+    "export",
+)
 
 
 def assert_nothing_of_the_compiler(watched: Watched) -> None:
@@ -170,7 +184,9 @@ with traincheck.collect(sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize(("how", "probed"), [("", ["True", "False"]), ("early", ["False"] * 2), ("warm", ["False"] * 2)])
+@pytest.mark.parametrize(
+    ("how", "probed"), [("", ["True", "False"]), ("early", ["False"] * 2), ("warm", ["False"] * 2)]
+)
 def test_full_scope_ends_when_compiling_begins(how: str, probed: list[str], tmp_path: Path) -> None:
     import subprocess
     import sys

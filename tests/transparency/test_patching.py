@@ -66,7 +66,12 @@ def test_names_taken_before_and_while_watched(user_module: Any, tmp_path: Path) 
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_patch_made_while_watched_survives(every: int, tmp_path: Path) -> None:
-    original_relu, original_add, original_forward, original_step = F.relu, torch.add, nn.Linear.forward, torch.optim.SGD.step
+    original_relu, original_add, original_forward, original_step = (
+        F.relu,
+        torch.add,
+        nn.Linear.forward,
+        torch.optim.SGD.step,
+    )
     try:
         with watching(tmp_path / "run", every=every) as watched:
             inner_relu, inner_add, inner_forward = F.relu, torch.add, nn.Linear.forward

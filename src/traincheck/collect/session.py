@@ -31,6 +31,9 @@ from traincheck.collect.suspension import Suspension
 from traincheck.collect.targets import Target
 from traincheck.events import Mark
 
+_LOOKS = 3
+"""Steps at whose begin functions of the main script are looked for."""
+
 _OUTERMOST = frozenset({"Module:__call__", "Module:train", "Module:state_dict"})
 """Roles of functions that call themselves for every submodule: one call is recorded."""
 
@@ -69,7 +72,9 @@ class Session:
         self._earlier_failure = getattr(sys, "last_value", None)
         self._undo_mute: Callable[[], None] | None = None
         self._open()
-        self.tracker = StepTracker(self.recorder, on_update=self._after_update, on_stage=self._after_stage)
+        self.tracker = StepTracker(
+            self.recorder, on_begin=self._step_begins, on_update=self._after_update, on_stage=self._after_stage
+        )
         self._drivers = Drivers(self.tracker, _grad_enabled)
         self.observer = make_observer(self.recorder, plan.attributes) if plan.state else None
         self._points: dict[str, Any] = observation_points(self.observer) if self.observer is not None else {}
@@ -277,6 +282,13 @@ class Session:
     ) -> None:
         if args:
             self._installer.add(targets.of_class(type(args[0])))
+        self._look_at_main()
+
+    def _look_at_main(self) -> None:
+        """The script's own functions are made while it runs, after the session has started: look again."""
+        if "__main__" in self.plan.packages and self.observing and not self._suspension.active:
+            with self._guard("__main__"):
+                self._install(["__main__"])
 
     # --- compilers: the full scope ends with the first one, because a compiled graph must not see it ---------------
 
@@ -304,6 +316,10 @@ class Session:
     def _wanted(self, step: int) -> bool:
         stages = self.plan.stages
         return self.plan.observes(step) and (not stages or self.tracker.stage in stages)
+
+    def _step_begins(self, step: int) -> None:
+        if step <= _LOOKS:
+            self._look_at_main()
 
     def _after_update(self, step: int) -> None:
         self._set_observing(self._wanted(step + 1))

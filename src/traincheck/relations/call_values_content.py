@@ -84,7 +84,11 @@ def contents(found: Ended, observed: pl.DataFrame) -> pl.DataFrame:
     keys = ["process", "call"]
     given = found.captures.filter(pl.col("moment") == "in").with_columns(pl.col("path", "name", "type").cast(pl.String))
     given = given.filter(~pl.col("path").str.starts_with("@"))
-    mine = (pl.col("name") == "self") & (pl.col("kind") == "object") & pl.col("identity").is_not_null()
+    mine = (
+        ((pl.col("name") == "self") | (pl.col("path") == "self"))
+        & (pl.col("kind") == "object")
+        & pl.col("identity").is_not_null()
+    )
     receivers = (
         given.filter(mine)
         .unique(keys, keep="first", maintain_order=True)

@@ -153,7 +153,8 @@ def _judge(invariant: Invariant, values: Values) -> Seen:
     limit = (down if smaller.is_input else up).fill_null(0.0).to_numpy()
     slack = SLACK[0] + SLACK[1] * np.abs(limit)
     # NaN is on no side of a limit: not at most, not at least.
-    held = up.fill_null(0.0).to_numpy() - down.fill_null(0.0).to_numpy() >= -slack
+    with np.errstate(invalid="ignore"):
+        held = up.fill_null(0.0).to_numpy() - down.fill_null(0.0).to_numpy() >= -slack
     # Infinity minus infinity is not a number, but no side is beyond the other.
     held |= (up == down).fill_null(False).to_numpy()
 

@@ -20,14 +20,17 @@ from traincheck.report.terminal import render
 from ..relations.worlds import World
 
 
+CONTENT = ["APIContainRelation", "ConsistencyRelation"]
+
+
 @pytest.fixture(scope="module")
 def broken() -> Result:
-    return check(World(no_zero_from=3, ranks=2).trace(), infer([World().trace()]))
+    return check(World(no_zero_from=3, ranks=2).trace(), infer([World().trace()], relations=CONTENT))
 
 
 @pytest.fixture(scope="module")
 def clean() -> Result:
-    return check(World().trace(), infer([World().trace()]))
+    return check(World().trace(), infer([World().trace()], relations=CONTENT))
 
 
 def printed(result: Result) -> str:

@@ -7,6 +7,7 @@ keeps the rejected ones with the reason. The same traces give the same bytes.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from traincheck.invariants import SCHEMA, Invariant, save_invariants
 from traincheck.relations.base import Candidate, Judgement, Numbered, Relation, merge, unwatched
 from traincheck.relations.registry import ALL, BY_NAME
 from traincheck.relations.tables import Tables
+from traincheck.relations.transfer import of_one_program, programs
 from traincheck.trace import Trace, open_trace
 
 REJECTED: Final = ".rejected"
@@ -86,6 +88,7 @@ def infer(
     traces = [run if isinstance(run, Trace) else open_trace(run) for run in runs]
     references = [Tables.of(trace, _name(trace, n)) for n, trace in enumerate(traces)]
 
+    different = programs(references)
     accepted: list[Invariant] = []
     rejected: list[Rejected] = []
     for relation in chosen:
@@ -99,6 +102,9 @@ def infer(
                 rejected.append(Rejected(invariant, candidate.rejected, candidate.counterexample))
         say(f"checking {len(good)} of {relation.name} against the references")
         kept, failed = _self_check(relation, _once(good), references)
+        if different > 1:
+            failed += [Rejected(one, f"of {different} programs: {why}") for one in kept if (why := of_one_program(one))]
+            kept = [one for one in kept if of_one_program(one) is None]
         rejected += failed
         accepted += relation.fold(kept)
     accepted.sort(key=lambda item: (item.relation, item.text_description, item.key))
@@ -127,7 +133,10 @@ def _once(invariants: Sequence[Invariant]) -> list[Invariant]:
 def _self_check(
     relation: Relation, invariants: Sequence[Invariant], references: Sequence[Tables]
 ) -> tuple[list[Invariant], list[Rejected]]:
-    """Nothing is written that its own references break, or that none of them ever applies."""
+    """Nothing is written that its own references break, or that none of them ever applies.
+
+    Of several references two at least must show it: what only one does may be its own way of doing things.
+    """
     numbered = [Numbered(number, invariant) for number, invariant in enumerate(invariants)]
     parts = []
     for reference in references:
@@ -136,6 +145,9 @@ def _self_check(
     judged = merge(parts)
     totals = judged.counts.group_by("invariant").agg(pl.col("applied", "violated").sum())
     applied = {int(row[0]): (int(row[1]), int(row[2])) for row in totals.iter_rows()}
+    showing: Counter[int] = Counter()
+    for part in parts:
+        showing.update(part.counts.filter(pl.col("applied") > 0)["invariant"].unique().to_list())
     kept, failed = [], []
     for number, invariant in enumerate(invariants):
         count, broken = applied.get(number, (0, 0))
@@ -145,6 +157,8 @@ def _self_check(
             )
         elif not count:
             failed.append(Rejected(invariant, "never applies in its own references"))
+        elif showing[number] < min(2, len(references)):
+            failed.append(Rejected(invariant, f"only one of {len(references)} references shows it"))
         else:
             kept.append(invariant)
     return kept, failed

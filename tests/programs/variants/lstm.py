@@ -6,7 +6,7 @@ from _options import options
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-o = options(batch=7, width=19, length=13, epochs=2)
+o = options(lr=0.041, batch=7, width=19, length=13, epochs=2, clip=0.61)
 torch.manual_seed(o.seed)
 
 

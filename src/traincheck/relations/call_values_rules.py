@@ -52,6 +52,7 @@ MIN_STEPS: Final = 2
 """… the training steps they must be spread over, before anything is learned."""
 
 _STAGE: Final = "meta_vars.stage"
+_OWNERS: Final = ("captures.self@type", "captures.args[0]@type")
 _APART: Final = 1 << 20
 """Processes of different references are told apart by this distance."""
 
@@ -220,7 +221,9 @@ class Example:
         self.values = Values(found)
         self.calls = found.calls
         self._records = Records(found.calls.height, [CallSource(found.calls, found.captures)])
-        self._props = [Prop(_STAGE, natural=True), *map(Prop, capture_props(found.captures, function))]
+        # What a result is may depend on the object asked; flags and missing arguments go along with it by accident.
+        owners = [p for p in capture_props(found.captures, function) if p in _OWNERS]
+        self._props = [Prop(_STAGE, natural=True), *map(Prop, owners)]
 
     def candidate(
         self, invariant: Invariant, positive: Mask, observed: Mask, *, conditional: bool = True, stages: bool = True

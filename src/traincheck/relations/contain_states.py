@@ -19,7 +19,7 @@ from traincheck.relations.call_arrays import CallTable, Tally, call_keys, signat
 from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.contain_related import Related
 from traincheck.relations.names import as_recorded
-from traincheck.relations.numbers import MOMENT, Ints, Mask, Table, code, dense, member, stack, texts
+from traincheck.relations.numbers import MOMENT, Ints, Mask, Table, code, dense, find, member, stack, texts
 from traincheck.relations.state_changes import CallAndOptimizerValues, Changes, VariableValues, changes
 from traincheck.relations.values import fits
 from traincheck.relations.wording import asks_captures
@@ -118,7 +118,9 @@ def evaluate(
     ``states``: new rows, as ``state_changes.look`` gives them. ``related``: what 0.x knew of objects and variables.
     """
     history = states if carry.history is None else stack([carry.history, states])
-    new = np.arange(history.height - states.height, history.height)
+    fresh = np.arange(history.height) >= history.height - states.height
+    ended_now = call_keys(tree.calls.take(tree.new))
+    new = np.flatnonzero(fresh | np.isin(call_keys(history), ended_now))  # 0.x also looked while calls went on
     calls = _calls(program, tree, carry.pending)
     found = changes(history, new, calls)
     counted, judged = Tally(tree.calls), Tally(found.examples)
@@ -133,6 +135,30 @@ def evaluate(
         if len(rows):
             _judge(rules, found.take(rows), rows, captures, judged, related)
     return [counted, judged], _carry(history, calls, states)
+
+
+def around(states: Table, tree: CallTable, program: Program) -> Table:
+    """``states`` of 0.x, told also of every watched call they were recorded inside of.
+
+    0.x looked inside the functions it followed, and when an attribute was set: what was seen in a call is what the call
+    left, unless it was seen before something else in it.
+    """
+    row = find(call_keys(tree.calls), call_keys(states)) if tree.calls.height else np.full(states.height, -1)
+    watched = member(tree.calls["function"], program.functions)
+    parts = [states]
+    inside = np.flatnonzero(row >= 0)
+    own = inside[watched[row[inside]] & (states["moment"][inside] == MOMENT["alone"])]
+    pairs = [(row[own], own)]
+    at, above = inside, tree.parents[row[inside]]
+    while (above >= 0).any():
+        at, above = at[above >= 0], above[above >= 0]
+        pairs.append((above[watched[above]], at[watched[above]]))
+        above = tree.parents[above]
+    for call, rows in pairs:
+        moment = np.where(states["moment"][rows] == MOMENT["before"], MOMENT["before"], MOMENT["after"])
+        parts.append(states.take(rows).having(call=tree.calls["call"][call], moment=moment))
+    every = stack(parts)
+    return every.take(np.lexsort((every["seq"], every["process"])))
 
 
 def _calls(program: Program, tree: CallTable, pending: Table | None) -> Table:

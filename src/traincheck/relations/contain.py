@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from traincheck.relations.values import say
 from traincheck.relations.wording import condition, kind_of, names, properties
 
 Child = APIParam | VarTypeParam | VarNameParam
+
+_IDENTITIES: Final = ("_TRAINCHECK_data_ID", "_TRAINCHECK_grad_ID", "_ML_DAIKON_data_ID", "_ML_DAIKON_grad_ID")
+"""Attributes of 0.x that hold ``id()`` of temporaries."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,11 @@ class APIContain:
     def supports(self, invariant: Invariant) -> str | None:
         """What 0.x could not write down cannot be compared."""
         child = invariant.params[1]
-        return unreadable(child.arguments) if isinstance(child, APIParam) else None
+        if isinstance(child, APIParam):
+            return unreadable(child.arguments)
+        if isinstance(child, (VarTypeParam, VarNameParam)) and child.attr_name.endswith(_IDENTITIES):
+            return "which object a tensor is, is no property of training (W-B5)"
+        return None
 
     def needs(self, invariant: Invariant) -> Needs:
         """Both functions, or the function and the state around it; what the precondition asks for."""
@@ -110,6 +117,8 @@ class APIContain:
         seen, tallies = carry.seen, [tally]
         if carry.states.rules:
             states = look(window.states, carry.states.watched)
+            if window.source == "traincheck-0.x":
+                states = contain_states.around(states, tree, carry.states)
             more, seen = contain_states.evaluate(carry.states, tree, captures, states, carry.seen, related)
             tallies += more
         waiting = [call_keys(tree.open), *([call_keys(seen.pending)] if seen.pending is not None else [])]

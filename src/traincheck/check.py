@@ -241,7 +241,8 @@ def conclude(
             silence: Verdict = "dormant"
             why = relation.dormant(invariant, total["called"], total["observed"])
             if isinstance(relation, ReadsValues) and total["called"] and not total["observed"]:
-                silence, why = "not_observable", relation.unobserved(invariant)
+                unseen = relation.unobserved(invariant)
+                silence, why = ("not_observable", unseen) if unseen is not None else (silence, why)
             if not total["called"]:
                 never |= _first_functions(invariant)
             outcomes.append(replace(base, outcome=silence, reason=why))

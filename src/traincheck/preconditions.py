@@ -38,8 +38,8 @@ _ABSENT: Final = frozenset((KIND["missing"], KIND["error"], -1))
 class Records:
     """Examples: per record of an example, a way to get the column of a property.
 
-    A source gives a ``Column``, or a frame of ``kind``, ``int``, ``float``, ``value`` (canonical text) and ``key`` (what
-    is compared: the text, or the identity), one row an example; ``key`` is null where the property is missing.
+    A source gives a ``Column``, or a frame of ``kind``, ``int``, ``float``, ``value`` (canonical text) and ``key``
+    (what is compared: the text, or the identity), one row an example; ``key`` is null where the property is missing.
     """
 
     def __init__(self, height: int, sources: Sequence[Callable[[str], pl.DataFrame | Column | None]]) -> None:

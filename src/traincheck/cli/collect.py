@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traincheck.cli import _output
 from traincheck.cli._help import examples
 from traincheck.cli._options import Force
+
+if TYPE_CHECKING:
+    from traincheck.selective import Lookup
 
 
 class Scope(str, Enum):
@@ -68,6 +73,13 @@ def collect(
             show_default=False,
         ),
     ] = None,
+    allow_partial: Annotated[
+        bool,
+        typer.Option(
+            "--allow-partial",
+            help="With -i: go on when some invariants cannot be observed; `traincheck check` then names them.",
+        ),
+    ] = False,
     every: Annotated[
         int, typer.Option(min=1, metavar="N", help="Observe every Nth step; probes are off in between.")
     ] = 1,
@@ -124,11 +136,26 @@ def collect(
         from traincheck.invariants import load_invariants
         from traincheck.selective import selective
 
-        plan = selective(plan, load_invariants(*files))
+        plan = selective(plan, load_invariants(*files), allow_partial=allow_partial, lookup=_lookup(command, quiet))
+        for one in plan.unobservable:
+            _output.note(f"traincheck: not observable: {one['id']}: {one['reason']}")
     run = fresh_folder(output or default_run(command), force, TRACE_FILES)
     code = launch(LaunchOptions(command=command, output=run, plan=plan, quiet=quiet))
     # A program ended by signal n has code -n in Python, and 128 + n in every shell.
     raise typer.Exit(code if code >= 0 else 128 - code)
+
+
+def _lookup(command: list[str], quiet: bool) -> Lookup:
+    """Asks the command's interpreter which functions it has."""
+    from traincheck.collect.lookup import missing
+
+    def ask(functions: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+        found = missing(command[0], functions)
+        if found is None and not quiet:
+            _output.note(f"traincheck: could not ask the Python of {command[0]} what it has; the check will tell")
+        return found or {}
+
+    return ask
 
 
 def _stages(given: list[str]) -> tuple[str, ...]:

@@ -200,6 +200,11 @@ class Installer:
         release(pairs)
 
     @property
+    def names(self) -> frozenset[str]:
+        """Full names of the functions probed."""
+        return frozenset(target.name for _, _, target in self._probes.values())
+
+    @property
     def count(self) -> int:
         """Number of attributes that hold a probe now."""
         return sum(p.on for p in self._placements)

@@ -21,6 +21,8 @@ class Plan:
     ``packages``: top-level packages whose public functions the full scope takes; ``torch`` is always among them.
     ``functions``: for ``selective``, full function name -> capture paths (``["*"]``: all arguments and the result).
     ``state``: observe tensors and other state at observation points. ``attributes``: which (empty: all).
+    ``observe``: exactly which parts at which reasons (``observe.policy``); empty: as ``attributes`` say.
+    ``unobservable``: invariants (``id``, ``reason``) that were asked for and cannot be observed.
     ``every``, ``warmup``: the first ``warmup`` steps are observed, then every ``every``-th. ``stages``: only these
     (empty: all).
     ``trace_workers``: also trace DataLoader workers. ``segment_bytes``: size reserved on disk at a time.
@@ -31,6 +33,8 @@ class Plan:
     functions: dict[str, list[str]] = field(default_factory=dict)
     state: bool = True
     attributes: tuple[str, ...] = ()
+    observe: dict[str, list[str]] = field(default_factory=dict)
+    unobservable: list[dict[str, str]] = field(default_factory=list)
     every: int = 1
     warmup: int = 0
     stages: tuple[str, ...] = ()

@@ -76,12 +76,13 @@ class Session:
             self.recorder, on_begin=self._step_begins, on_update=self._after_update, on_stage=self._after_stage
         )
         self._drivers = Drivers(self.tracker, _grad_enabled)
-        self.observer = make_observer(self.recorder, plan.attributes) if plan.state else None
+        self.observer = make_observer(self.recorder, plan.attributes, plan.observe) if plan.state else None
         self._points: dict[str, Any] = observation_points(self.observer) if self.observer is not None else {}
         self._installer = Installer(self._make_probe, lambda target: target.role in DRIVER_ROLES or target.muted)
         self._suspension = Suspension(self._installer, lambda placement: self.observing or placement.driver)
         self._watcher = ImportWatcher([*plan.packages, *_WATCHED], self._module_loaded, self._module_loading)
         self._late: list[str] = []
+        self._not_found: list[str] = []
         current = self
 
     def _open(self) -> None:
@@ -150,6 +151,7 @@ class Session:
         atexit.unregister(self.stop)
         with self._guard("stop"), _muted():
             self._watcher.stop()
+            self._not_found = self._missing()
             if end:
                 self._installer.release()
             else:  # the interpreter ends: nobody will miss what copies of probes remain
@@ -187,6 +189,7 @@ class Session:
             loss_reason=losses["reason"],
             faults=self.recorder.faults(),
             probes={"functions": self._installer.functions, "refused": len(self._installer.refused)},
+            missing=self._not_found,
             steps=self.tracker.updates,
         )
         with contextlib.suppress(OSError):
@@ -235,7 +238,8 @@ class Session:
             number,
             captures=captures,
             capture_all="*" in paths,
-            location=1 if target.boundary else 0,
+            # What is recorded with no recorded call around it says where in the user's code it is.
+            location=1 if target.boundary or self.plan.scope == "selective" else 0,
             outermost=int(target.role in _OUTERMOST),
             group=_GROUPS.get(target.role, 0),
             enter=enter,
@@ -244,6 +248,11 @@ class Session:
         if not wanted:
             probe.record = False
         return probe
+
+    def _missing(self) -> list[str]:
+        """Functions that were to be observed and are not in the modules that hold them, as far as those were loaded."""
+        known = self._installer.names
+        return sorted(name for name in self.plan.functions if name not in known and targets.home_is_loaded(name))
 
     def _driver_hooks(self, role: str) -> tuple[Any, Any]:
         own = {

@@ -82,6 +82,19 @@ def excluded(module: str) -> bool:
     return any(module == prefix or module.startswith(prefix + ".") for prefix in EXCLUDED_MODULES)
 
 
+def home_is_loaded(name: str) -> bool:
+    """Whether the module that a function of this full name would be in is loaded."""
+    parts = name.split(".")
+    while len(parts) > 1:
+        parts.pop()
+        module = ".".join(parts)
+        if module in sys.modules:
+            # What follows must be a class or the function itself: a lower-case part would be a module not loaded.
+            rest = name[len(module) + 1 :].split(".")
+            return len(rest) == 1 or not rest[0][:1].islower() or rest[0] in vars(sys.modules[module])
+    return False
+
+
 # --- boundary ---------------------------------------------------------------------------------------------------------
 
 

@@ -92,12 +92,27 @@ def merge(judgements: Iterable[Judgement]) -> Judgement:
 
 def unwatched(relation: Relation, invariant: Invariant, watch: Watch) -> str | None:
     """Why the invariant cannot be judged on a run of which only so much was watched, or None."""
+    if watch.unobservable and invariant.key in watch.unobservable:
+        return watch.unobservable[invariant.key]
     needs = relation.needs(invariant)
-    missing = sorted(function for function in needs.functions if not watch.watches(function))
+    around = {need.function for need in needs.states if need.function is not None}
+    missing = sorted(function for function in needs.functions | around if not watch.watches(function))
     if missing:
         return f"{', '.join(missing)} was not watched in this run ({watch.scope} scope)"
+    lost = sorted((needs.functions | around) & watch.missing)
+    if lost:
+        return f"{', '.join(lost)} was not found in the program"
+    blank = sorted(f"{path} of {function}" for function, path in needs.captures if not watch.captured(function, path))
+    if blank:
+        return f"{', '.join(blank)} was not captured in this run ({watch.scope} scope)"
     if needs.states and not watch.state:
         return "state was not observed in this run"
+    if watch.parts is not None:
+        from traincheck.relations.state_needs import covers
+
+        if not covers(watch.parts, needs):
+            what = sorted({f"{need.variable_type}.{need.attribute}" for need in needs.states} | needs.facts)
+            return f"{', '.join(what)} was not observed as needed in this run ({watch.scope} scope)"
     return None
 
 
@@ -212,5 +227,5 @@ class ReadsValues(Protocol):
     Where nothing it needs was, the outcome is *not observable*, not *dormant*.
     """
 
-    def unobserved(self, invariant: Invariant) -> str:
-        """What was not recorded."""
+    def unobserved(self, invariant: Invariant) -> str | None:
+        """What was not recorded; None when that is no reason of this invariant."""

@@ -155,13 +155,18 @@ class APIContain:
         if not called:
             how = f" with {last(parent.exception)}" if parent.exception else ""
             return f"{short(parent.api_full_name)} was never called (and finished{how})"
-        if not observed and isinstance(child, APIParam):
-            return f"it was not recorded what {short(child.api_full_name)} was called with"
         if not observed and not isinstance(child, APIParam):
             what = f"{last(child.var_type)}.{child.attr_name}"
             return f"no {what} was observed both before and after {short(parent.api_full_name)}"
         when = (condition(invariant, PARENT) + condition(invariant, VARIABLE, "where")).strip()
         return f"its precondition was never met ({when or 'none'})"
+
+    def unobserved(self, invariant: Invariant) -> str | None:
+        """Arguments may not have been recorded."""
+        _, child = _params(invariant)
+        if isinstance(child, APIParam):
+            return f"it was not recorded what {short(child.api_full_name)} was called with"
+        return None
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """What did not happen, where, and what that usually means."""

@@ -1,8 +1,8 @@
 """Learning constant arguments: calls of P call C with this value.
 
 Only of the innermost learnable P, because what holds there holds further out as well, and only values that say what
-kind of thing was asked for: flags, dtypes, words of an enumeration. Numbers and None are what a run was configured with;
-they become constants when references that were configured differently agree on them.
+kind of thing was asked for: flags, dtypes, words of an enumeration. Numbers and None are what a run was configured
+with; they become constants when references that were configured differently agree on them.
 """
 
 from __future__ import annotations

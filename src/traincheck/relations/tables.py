@@ -9,7 +9,7 @@ a ``look``: ``seq`` of the first row of its observation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -49,6 +49,14 @@ class Watch:
     packages: frozenset[str] = frozenset()
     functions: frozenset[str] = frozenset()
     state: bool = True
+    captures: Mapping[str, frozenset[str]] | None = None
+    """Selective runs: function -> what was captured of it (``*``: everything)."""
+    parts: Mapping[str, frozenset[str]] | None = None
+    """Selective runs: what was observed of the state (``relations.state_needs``)."""
+    missing: frozenset[str] = frozenset()
+    """Functions that were to be observed and were not found."""
+    unobservable: Mapping[str, str] = field(default_factory=dict)
+    """Invariants (by ``key``) of which it was known beforehand that this run cannot observe them, and why."""
 
     @classmethod
     def of(cls, trace: TraceLike) -> Watch:
@@ -56,12 +64,27 @@ class Watch:
         plan = trace.manifest.plan if trace.manifest is not None else None
         if not plan or "scope" not in plan:
             return cls()
+        recorded = frozenset(trace.functions["function"].cast(pl.String).to_list())
+        chosen = {str(name): frozenset(map(str, paths)) for name, paths in dict(plan.get("functions") or {}).items()}
+        selective = plan["scope"] == "selective"
+        parts = {str(reason): frozenset(map(str, some)) for reason, some in dict(plan.get("observe") or {}).items()}
         return cls(
             str(plan["scope"]),
             frozenset(plan.get("packages", ())),
-            frozenset(trace.functions["function"].cast(pl.String).to_list()),
+            frozenset(chosen) if selective else recorded,
             bool(plan.get("state", True)),
+            captures=chosen if selective else None,
+            parts=parts if selective and parts else None,
+            missing=frozenset(str(name) for process in trace.processes for name in process.raw.get("missing") or ()),
+            unobservable={str(one["id"]): str(one["reason"]) for one in plan.get("unobservable") or ()},
         )
+
+    def captured(self, function: str, path: str) -> bool:
+        """Whether an argument or result would have been captured."""
+        if self.captures is None:
+            return True
+        paths = self.captures.get(function, frozenset())
+        return "*" in paths or path in paths
 
     def watches(self, function: str) -> bool:
         """Whether calls of the function would have been recorded.

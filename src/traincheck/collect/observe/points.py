@@ -35,9 +35,14 @@ Before = Callable[[tuple[Any, ...], "Mapping[str, Any] | None", int], None]
 After = Callable[[tuple[Any, ...], "Mapping[str, Any] | None", Any, int], None]
 
 
-def make_observer(writer: Writer, attributes: Iterable[str] = ()) -> Observer:
-    """An observer that records into ``writer`` what is needed to see ``attributes`` (none: everything)."""
-    return Observer(writer, Policy.for_attributes(attributes))
+def make_observer(
+    writer: Writer, attributes: Iterable[str] = (), parts: Mapping[str, Iterable[str]] | None = None
+) -> Observer:
+    """An observer that records into ``writer`` what is needed to see ``attributes`` (none: everything).
+
+    With ``parts`` (reason -> parts) exactly those; raises ValueError for one that this version does not know.
+    """
+    return Observer(writer, Policy.from_json({"parts": parts}) if parts else Policy.for_attributes(attributes))
 
 
 def observation_points(observer: Observer, policy: Policy | None = None) -> dict[str, Point]:

@@ -1,0 +1,111 @@
+"""From a need of state to what the observer must look at: which parts (content, gradients, …) at which reasons.
+
+What a rule about a call compares is the value after the call with the last one before it. Where the function is
+observed on both sides that is all that is needed; otherwise the last value may stem from any observation, and all of
+them are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from traincheck.collect.observe.policy import (
+    DATA,
+    FACT_NAMES,
+    FACTS,
+    FULL,
+    GRAD,
+    GROUPS,
+    MODE,
+    OTHER_NAMES,
+    STATE,
+    VALUE,
+)
+from traincheck.relations.base import Needs, StateNeed
+from traincheck.relations.names import as_recorded
+
+Parts = Mapping[str, frozenset[str]]
+"""Reason -> parts, as the observer's policy has them."""
+
+_AROUND: Final = {
+    "step": ("step:before", "step:after", "scheduler"),
+    "zero_grad": ("zero_grad:before", "zero_grad:after"),
+}
+"""Last part of a function's name -> reasons of the observations before and after its calls."""
+
+_OPTION: Final = "optimizer."
+ALWAYS: Final[Parts] = {"process": frozenset({VALUE})}
+"""What every run says of itself."""
+
+
+def parts_of(needs: Needs) -> dict[str, frozenset[str]]:
+    """What must be observed so that what the needs speak of is known as on the full trace."""
+    reasons = _reasons(needs.states)
+    found: dict[str, frozenset[str]] = {}
+    for need in needs.states:
+        for part, where in _where(need.variable_type, need.attribute):
+            _add(found, part, reasons if where is None else where)
+    for fact in needs.facts:
+        _add(found, GROUPS if fact.startswith(_OPTION) else _part(fact), FULL if fact.startswith(_OPTION) else reasons)
+    return found
+
+
+def covers(parts: Parts, needs: Needs) -> bool:
+    """Whether what was observed is enough."""
+    return all(wanted <= parts.get(reason, frozenset()) for reason, wanted in parts_of(needs).items())
+
+
+def together(all_parts: Iterable[Parts]) -> dict[str, frozenset[str]]:
+    """What all of these look at."""
+    result: dict[str, frozenset[str]] = {}
+    for parts in all_parts:
+        for reason, some in parts.items():
+            result[reason] = result.get(reason, frozenset()) | some
+    return dict(sorted(result.items()))
+
+
+def _reasons(states: Iterable[StateNeed]) -> tuple[str, ...]:
+    reasons: set[str] = {"baseline"}
+    for need in states:
+        around = _AROUND.get((need.function or "").rpartition(".")[2])
+        if around is None:
+            return tuple(FULL)
+        reasons.update(around)
+    return tuple(sorted(reasons)) if len(reasons) > 1 else tuple(FULL)
+
+
+def _add(found: dict[str, frozenset[str]], part: str, reasons: Iterable[str]) -> None:
+    for reason in reasons:
+        if part in FULL[reason]:
+            found[reason] = found.get(reason, frozenset()) | {part}
+
+
+_ALONE: Final = {"input": ("input",), "generator": ("rng",), "process": ("process",)}
+"""Types of variables that are looked at for one reason only."""
+
+
+def _where(variable_type: str, attribute: str) -> list[tuple[str, tuple[str, ...] | None]]:
+    """Parts that hold an attribute of variables of a type, and the reasons (None: those of the function)."""
+    if variable_type in _ALONE:
+        return [(VALUE, _ALONE[variable_type])]
+    part = _part(attribute)
+    if part == MODE:
+        return [(MODE, tuple(FULL))]
+    if variable_type.startswith("torch.") or variable_type.endswith(("Parameter", "Tensor")):
+        loss: list[tuple[str, tuple[str, ...] | None]] = [(VALUE, ("loss",))]
+        return [(part, None), *(loss if attribute in ("value", "dtype", "requires_grad") else [])]
+    if part in (DATA, VALUE):  # a batch
+        return [(VALUE, ("batch", "input"))]
+    return [(STATE, None), (GROUPS, tuple(FULL))]  # an optimizer's
+
+
+def _part(attribute: str) -> str:
+    name = as_recorded(attribute)
+    if name in ("data", "grad", "main_grad"):
+        return DATA if name == "data" else GRAD
+    if name in FACT_NAMES or name.startswith("mesh"):
+        return FACTS
+    if name in ("training", "training_modules", "modules"):
+        return MODE
+    return VALUE if name in OTHER_NAMES and name != "lr" else STATE

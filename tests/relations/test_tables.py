@@ -79,6 +79,7 @@ def test_what_counts_as_watched() -> None:
     assert watch.watches("torch.never.imported")
     assert not watch.watches("mine.function")
     assert not watch.watches("torch.optim.adamw.AdamW.left_out")
+    assert not watch.watches("torch.compiler.is_exporting")
     assert not watch.watches("torch.never._imported.function")
     assert not watch.watches("torch.never.imported._function")
     assert Watch().watches("anything")

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traincheck.collect.catalog import EXCLUDED_MODULES, EXCLUDED_NAMES
+
 _ALL: Final = 2**63 - 1
 
 
@@ -95,11 +97,11 @@ class Watch:
         if self.scope is None or function in self.functions:
             return True
         owner, _, name = function.rpartition(".")
-        if (
-            self.scope != "full"
-            or owner in self._owners
-            or any(part.startswith("_") for part in (*owner.split("."), name))
-        ):
+        if self.scope != "full" or owner in self._owners or function in EXCLUDED_NAMES:
+            return False
+        if any(part.startswith("_") for part in (*owner.split("."), name)):
+            return False
+        if any(owner == module or owner.startswith(f"{module}.") for module in EXCLUDED_MODULES):
             return False
         return function.partition(".")[0] in self.packages
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import sys
@@ -10,41 +11,52 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 import torch
 
 import traincheck
 from traincheck.collect import _probe
-from traincheck.trace import open_trace
+from traincheck.trace import Trace, open_trace
 
 SCOPES = ("full", "boundary")
 
 
-class Watched(NamedTuple):
-    """A finished collection."""
+class Watched:
+    """A collection, looked at once it is finished."""
 
-    run: Path
+    def __init__(self, run: Path) -> None:
+        self.run = run
 
-    @property
+    @functools.cached_property
+    def trace(self) -> Trace:
+        return open_trace(self.run)
+
+    @functools.cached_property
     def calls(self) -> pl.DataFrame:
-        return open_trace(self.run).calls
+        return self.trace.calls
 
-    @property
+    @functools.cached_property
     def marks(self) -> pl.DataFrame:
-        return open_trace(self.run).marks
+        return self.trace.marks
+
+    @functools.cached_property
+    def names(self) -> list[tuple[int, str]]:
+        """(step, function) of every call."""
+        return [(step, str(name)) for step, name in self.calls.select("step", "function").iter_rows()]
 
     def count(self, ending: str, step: int | None = None) -> int:
         """Calls of the functions whose full name ends so (at a dot), in one step or in all."""
-        calls = self.calls if step is None else self.calls.filter(pl.col("step") == step)
-        return sum(name == ending or str(name).endswith("." + ending) for name in calls["function"])
+        return sum(
+            (name == ending or name.endswith("." + ending)) and step in (None, found) for found, name in self.names
+        )
 
     def by_step(self) -> dict[int, Counter[str]]:
         """Step -> how often each function was called."""
         found: dict[int, Counter[str]] = {}
-        for step, name in self.calls.select("step", "function").iter_rows():
-            found.setdefault(step, Counter())[str(name)] += 1
+        for step, name in self.names:
+            found.setdefault(step, Counter())[name] += 1
         return found
 
     def process(self) -> dict[str, Any]:
@@ -61,7 +73,7 @@ def watching(run: Path, **plan: Any) -> Iterator[Watched]:
     process = found.process()
     assert process["faults"] == [], process["faults"]
     assert process["dropped"] == 0
-    assert [str(lack) for lack in open_trace(run).lacks] == []
+    assert [str(lack) for lack in found.trace.lacks] == []
 
 
 def flat(value: Any) -> list[Any]:

@@ -132,8 +132,8 @@ class Probe:
       most 8 elements each, as ``args[0][1]``, ``kwargs.batch["labels"]``, ``ret[0]``; everything else as OBJECT.
     location: with BEGIN also write a CAPTURE of path "@location" (the innermost user frame): 0 never, 1 only when the
       parent is 0, 2 always.
-    outermost: 0 record every call; 1 record only when no call of a probe with the same ``group`` is open on this thread,
-      recorded or not.
+    outermost: 0 record every call; 1 record only when no call of a probe with the same ``group`` is open on this
+      thread, recorded or not.
     group: small int (0..15). Probes with ``outermost`` 0 are recorded whatever is open; they open their group unless it
       is 0.
     enter(probe, args, kwargs, call): called muted after BEGIN and in-captures; args a tuple, kwargs a dict or None. Its

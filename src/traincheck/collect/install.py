@@ -135,7 +135,7 @@ class Installer:
     def _write(self, placement: Placement, value: Any) -> bool:
         try:
             write(placement.owner, placement.attribute, value)
-        except (TypeError, AttributeError) as error:
+        except Exception as error:  # a metaclass of the program's own may refuse with anything
             self.refused.append((placement.attribute, str(error)))
             return False
         return True

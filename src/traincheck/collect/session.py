@@ -110,7 +110,8 @@ class Session:
                 self._end_full_scope()
             self._install(loaded_modules())
             self._installer.rebind(loaded_modules())
-            self._installer.rebind_elsewhere()
+            with self._guard("bindings"):
+                self._installer.rebind_elsewhere()
             self._watcher.start()
             if self.observer is not None:
                 self.observer.started()
@@ -210,10 +211,9 @@ class Session:
     def _install(self, modules: list[str]) -> None:
         found = list(targets.boundary(modules))
         found += targets.machinery(modules)
-        if self.plan.scope == "full" and not self._compiling:
-            found += targets.full(modules, self.plan.packages)
-        elif self.plan.scope == "selective":
-            found += [t for t in targets.full(modules, self.plan.packages) if t.name in self.plan.functions]
+        if self.plan.scope != "boundary" and not self._compiling:
+            whole = self.plan.scope == "full"
+            found += [t for t in targets.full(modules, self.plan.packages) if whole or t.name in self.plan.functions]
         self._installer.add(found)
 
     def _make_probe(self, target: Target) -> Any:
@@ -304,7 +304,7 @@ class Session:
     def _end_full_scope(self) -> None:
         if not self._compiling:
             self._compiling = True
-            if self.plan.scope == "full":
+            if self.plan.scope != "boundary":
                 self.recorder.mark(Mark.NOTE, "torch.compile: boundary scope from here on")
             self._installer.forget(lambda placement: placement.full_only)
 

@@ -18,6 +18,7 @@ from traincheck.collect.catalog import (
     BOUNDARY_FUNCTIONS,
     BOUNDARY_SUBCLASSES,
     COMPILING,
+    EXCLUDED_METHODS,
     EXCLUDED_MODULES,
     EXCLUDED_NAMES,
     LOOKING,
@@ -194,7 +195,7 @@ def _ours(function: Any, packages: tuple[str, ...]) -> bool:
     if not isinstance(module, str) or not _within(module, packages):
         return False
     name = full_name(function)
-    if name in EXCLUDED_NAMES or "<locals>" in name:
+    if name in EXCLUDED_NAMES or "<locals>" in name or "pybind11_detail" in name:
         return False
     if isinstance(function, types.BuiltinFunctionType):
         return not function.__name__.startswith("_")
@@ -206,13 +207,17 @@ _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
 
 def _plain_class(cls: type) -> bool:
     """A public class whose attributes can be replaced and whose methods are somebody's calls."""
+    if type(cls).__name__ == "pybind11_type":  # torch's compiler types, seen through the module torch
+        return False
+    if full_name(cls) in EXCLUDED_NAMES:
+        return False
     changeable = cls.__flags__ & _HEAP_TYPE and not cls.__flags__ & _IMMUTABLE_TYPE
     return bool(changeable) and not cls.__name__.startswith("_") and not issubclass(cls, BaseException)
 
 
 def _class_targets(cls: type) -> Iterator[Target]:
     for attribute, raw in list(cls.__dict__.items()):
-        if attribute.startswith("_") and attribute not in SPECIAL_METHODS:
+        if (attribute.startswith("_") and attribute not in SPECIAL_METHODS) or attribute in EXCLUDED_METHODS:
             continue
         target = _method_target(cls, attribute, raw, "")
         if target is not None and target.name not in EXCLUDED_NAMES and "<locals>" not in target.name:

@@ -39,6 +39,8 @@ class Loop:
     """Everything happens inside the optimizer's step."""
     killed: bool = False
     sampled: frozenset[int] = field(default_factory=frozenset)
+    others: tuple[str, ...] = ()
+    """What else the model calls: by this, programs differ."""
     fault: str = ""
     since: int = 1
     """Step from which on the fault is there."""
@@ -112,6 +114,8 @@ class _Run:
 
     def learn(self) -> None:
         self.call(CALL, 11)
+        for function in self.loop.others:
+            self.call(function, 11)
         if self.is_faulty("step first"):
             self.call(STEP, 14, inside=UPDATE)
         if not self.is_faulty("no backward"):

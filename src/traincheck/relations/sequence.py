@@ -140,9 +140,8 @@ def walk(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) -> t
     kept = _prune(found, table.filter(pl.col("end_seq").is_null(), pl.col("function").is_in(sorted(anchors))), numbers)
     later = captures.join(still.select("process", "call"), on=["process", "call"], how="semi", maintain_order="left")
     laid = Walk(result, {name: _ends(found, name, numbers) for name in witnesses})
-    return laid, SequenceCarry(
-        still.drop("signature"), fit(pl.concat(lasts), _LAST) if lasts else pl.DataFrame(schema=_LAST), kept, later
-    )
+    ends = fit(pl.concat(lasts), _LAST) if lasts else pl.DataFrame(schema=_LAST)
+    return laid, SequenceCarry(still.drop("signature"), ends, kept, later)
 
 
 def evaluate(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) -> tuple[Judgement, SequenceCarry]:

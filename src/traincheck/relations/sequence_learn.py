@@ -20,7 +20,7 @@ from traincheck.relations.base import Candidate
 from traincheck.relations.calltree import CallSource, Ints, parent_rows, slim
 from traincheck.relations.names import learnable
 from traincheck.relations.sequence import Rule, Stretches, Walk, walk
-from traincheck.relations.sequence_roles import ANCHORS, CORE, KNOWN, Role, role_of
+from traincheck.relations.sequence_roles import CORE, KNOWN, Role, may_ask, role_of
 from traincheck.relations.tables import Tables
 
 LEAD: Final = "FunctionLeadRelation"
@@ -42,7 +42,7 @@ def hypothesize(references: Sequence[Tables], relation: str) -> list[Candidate]:
         (anchor, witness)
         for anchor in functions
         for witness in functions
-        if role_of(anchor) in ANCHORS and role_of(anchor) is not role_of(witness)
+        if may_ask(anchor, witness) and any({anchor, witness} <= loop.functions for loop in loops)
     ]
     rules = [Rule(number, anchor, witness, None, False) for number, (anchor, witness) in enumerate(pairs)]
     walks = [walk(rules, reference.window(), None)[0] if rules else None for reference in references]
@@ -271,6 +271,8 @@ def _invariant(relation: str, rule: Rule, group: Group, example: _Example, held:
 _Edge = tuple[str, str, str]
 """From, to, condition."""
 
+_ALWAYS: Final = ALWAYS.model_dump_json()
+
 
 def fold(invariants: Sequence[Invariant]) -> list[Invariant]:
     """Without A, C where A, B and B, C are there too: a loop that breaks the first breaks one of the others.
@@ -301,18 +303,17 @@ def _core(edge: _Edge) -> bool:
     return all(role in CORE for role in _roles(edge))
 
 
-def _worth(edge: _Edge) -> tuple[bool, bool, _Edge]:
-    """What is folded away first: what leads over the end of an iteration into the next, and core orders last."""
-    return _core(edge), _roles(edge)[0] is not Role.SCHEDULE, edge
+def _worth(edge: _Edge) -> tuple[bool, _Edge]:
+    """What is folded away first: core orders are last."""
+    return _core(edge), edge
 
 
 def _implied(edge: _Edge, others: Iterable[_Edge]) -> bool:
     """Whether a way of other orders of the same condition leads from one to the other."""
     if _roles(edge) in KNOWN:
         return False
-    # From the scheduler's step, the last of an iteration, everything is reached: that explains nothing before it.
-    around = [other for other in others if _roles(other)[0] is Role.SCHEDULE and other[0] != edge[0]]
-    ways = [other for other in others if other[2] == edge[2] and _roles(other) not in KNOWN and other not in around]
+    # A known order leads from the end of an iteration into the next: that explains nothing before it.
+    ways = [other for other in others if other[2] in (edge[2], _ALWAYS) and _roles(other) not in KNOWN]
     if _core(edge):
         ways = [other for other in ways if _core(other)]
     reached, ahead = {edge[0]}, [edge[0]]

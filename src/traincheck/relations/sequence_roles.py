@@ -48,9 +48,10 @@ evaluation takes batches, calls the model and gathers results), and may only be 
 CORE: Final = frozenset((Role.ZERO, Role.BACKWARD, Role.STEP))
 """Rules between these are told as they are, whatever else stands between them."""
 
-KNOWN: Final = frozenset(((Role.SCHEDULE, Role.STEP),))
+KNOWN: Final = frozenset(((Role.SCHEDULE, Role.STEP), (Role.SCHEDULE, Role.SCALER_STEP)))
 """(called again, only after): documented by PyTorch, so two observations of it are enough and it is never folded away.
-A scheduler that is stepped once an epoch is not seen more often in a short run."""
+A scheduler that is stepped once an epoch is not seen more often in a short run. Nothing else is asked of a scheduler:
+what comes between its steps is said of the updates."""
 
 _SCALER: Final = {
     "scale": Role.SCALE,
@@ -73,6 +74,14 @@ _COLLECTIVES: Final = frozenset(
         "broadcast",
     )
 )
+
+
+def may_ask(anchor: str, witness: str) -> bool:
+    """Whether an order is worth asking for: the one between two calls of the other."""
+    one, two = role_of(anchor), role_of(witness)
+    if one is Role.SCHEDULE:
+        return (one, two) in KNOWN
+    return one in ANCHORS and two is not None and one is not two
 
 
 @lru_cache(maxsize=65536)

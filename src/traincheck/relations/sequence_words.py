@@ -12,7 +12,7 @@ from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, 
 from traincheck.relations.calltree import signature
 from traincheck.relations.names import short
 from traincheck.relations.sequence import Rule, SequenceCarry
-from traincheck.relations.sequence_roles import Role, role_of
+from traincheck.relations.sequence_roles import CORE, Role, role_of
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition, properties
 
@@ -116,7 +116,7 @@ class Ordered:
             meaning=meaning(role_of(anchor), role_of(missing), a, m),
             kind=f"order {missing}",
             apis=(anchor, missing),
-            specificity=30,
+            specificity=32 if role_of(missing) in CORE else 30,
         )
 
 

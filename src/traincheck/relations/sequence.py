@@ -86,8 +86,8 @@ class Walk:
     """The stretches of a window, and the calls that may lie in them."""
 
     streams: Mapping[_Stream, Stretches]
-    witnesses: Mapping[str, tuple[Ints, Ints]]
-    """Signature -> end of its calls (thread and seq, ascending) and the latest begin among those that ended by then."""
+    witnesses: Mapping[str, _Ends]
+    """By signature."""
 
     def of(self, rule: Rule) -> Stretches | None:
         """The stretches that the rule speaks of."""
@@ -100,12 +100,36 @@ class Walk:
     def kept(self, rule: Rule, stretches: Stretches) -> Mask:
         """Whether a whole call of the witness lies in each stretch."""
         found = self.witnesses.get(rule.witness)
-        if found is None or not len(found[0]):
+        if found is None:
             return np.zeros(len(stretches.low), dtype=bool)
-        ends, latest = found
         thread = stretches.thread << _SEQ_BITS
-        at = np.searchsorted(ends, thread + stretches.high, side="left") - 1
-        return (at >= 0) & (latest[np.maximum(at, 0)] > thread + stretches.low)
+        at = found.before(thread + stretches.high)
+        return (at >= 0) & (found.latest[np.maximum(at, 0)] > thread + stretches.low)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Calls of one function in the order in which they ended. A key is a thread and a seq in one integer."""
+
+    order: Ints
+    """Their rows, …"""
+    keys: Ints
+    """… where they ended, …"""
+    latest: Ints
+    """… and the latest begin among those that had ended by then."""
+    begins: Ints
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> _Ends:
+        """From calls with ``_thread``, ``begin``, ``end``."""
+        thread = rows["_thread"].to_numpy() << _SEQ_BITS
+        ends, begins = thread + rows["end"].to_numpy(), thread + rows["begin"].to_numpy()
+        order = np.argsort(ends, kind="stable")
+        return cls(order, ends[order], np.maximum.accumulate(begins[order]), begins[order])
+
+    def before(self, keys: Ints) -> Ints:
+        """Position of the last call that ended before each key, -1 for none."""
+        return np.searchsorted(self.keys, keys, side="left") - 1
 
 
 def walk(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) -> tuple[Walk, SequenceCarry]:
@@ -123,25 +147,31 @@ def walk(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) -> t
     new = table.filter(pl.col("end_seq").is_not_null(), pl.col("signature").is_not_null())
     # A call inside another call of the same function (super().step()) is part of it.
     outer = new.filter(pl.col("_until").is_null() | (pl.col("_until") < pl.col("begin_seq")))
-    last = _last_of(carry)
     found = _witnesses(new, witnesses, carry)
-    threads = pl.concat([frame.select("process", "thread") for frame in (outer, last, found)])
-    numbers = threads.unique().sort("process", "thread").with_row_index("_thread")
+    last = pl.DataFrame(schema=_LAST) if carry is None else carry.last
+    numbers = pl.concat([frame.select(_THREAD) for frame in (outer, last, found)]).unique().sort(_THREAD)
+    numbers = numbers.with_row_index("_thread").with_columns(pl.col("_thread").cast(pl.Int64))
+    outer, last, found = (
+        frame.join(numbers, on=_THREAD, how="left", maintain_order="left") for frame in (outer, last, found)
+    )
     result: dict[_Stream, Stretches] = {}
     lasts = []
     for number, (stream, group) in enumerate(streams.items()):
         mine = outer.filter(pl.col("signature") == stream.signature)
         if group is not None and mine.height:
             mine = mine.filter(pl.Series(holds(group, Records(mine.height, [CallSource(mine, captures)]))))
-        stretches, ends = _stretches(mine, last.filter(pl.col("stream") == number), numbers)
-        result[stream] = stretches
+        result[stream], ends = _stretches(mine, last.filter(pl.col("stream") == number), numbers)
         lasts.append(ends.with_columns(pl.lit(number, dtype=pl.Int64).alias("stream")))
+    ended = {str(name): _Ends.of(rows) for (name,), rows in found.group_by(["signature"], maintain_order=True)}
     still = calls.filter(pl.col("end_seq").is_null())
-    kept = _prune(found, table.filter(pl.col("end_seq").is_null(), pl.col("function").is_in(sorted(anchors))), numbers)
+    begun = still.filter(pl.col("function").is_in(sorted(anchors))).join(numbers, on=_THREAD, how="inner")
     later = captures.join(still.select("process", "call"), on=["process", "call"], how="semi", maintain_order="left")
-    laid = Walk(result, {name: _ends(found, name, numbers) for name in witnesses})
-    ends = fit(pl.concat(lasts), _LAST) if lasts else pl.DataFrame(schema=_LAST)
-    return laid, SequenceCarry(still.drop("signature"), ends, kept, later)
+    return Walk(result, ended), SequenceCarry(
+        still.drop("signature"),
+        fit(pl.concat(lasts), _LAST) if lasts else pl.DataFrame(schema=_LAST),
+        _prune(found, ended, begun),
+        later,
+    )
 
 
 def evaluate(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) -> tuple[Judgement, SequenceCarry]:
@@ -175,6 +205,7 @@ def evaluate(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) 
 
 # --- laying out --------------------------------------------------------------------------------------------------
 
+_THREAD: Final = ["process", "thread"]
 _LAST: Final = pl.Schema(
     {"stream": pl.Int64(), "process": pl.UInt32(), "thread": pl.UInt32(), "span": pl.Int64(), "end": pl.Int64()}
 )
@@ -237,10 +268,6 @@ def _asks(group: Group | None) -> bool:
     )
 
 
-def _last_of(carry: SequenceCarry | None) -> pl.DataFrame:
-    return pl.DataFrame(schema=_LAST) if carry is None else carry.last
-
-
 def _witnesses(new: pl.DataFrame, names: Sequence[str], carry: SequenceCarry | None) -> pl.DataFrame:
     found = fit(
         new.filter(pl.col("signature").is_in(list(names))).rename({"begin_seq": "begin", "end_seq": "end"}), _WITNESS
@@ -249,67 +276,36 @@ def _witnesses(new: pl.DataFrame, names: Sequence[str], carry: SequenceCarry | N
 
 
 def _stretches(mine: pl.DataFrame, last: pl.DataFrame, numbers: pl.DataFrame) -> tuple[Stretches, pl.DataFrame]:
-    """Stretches before the calls (sorted by process, thread, begin), and the last call of each thread."""
-    before = pl.concat(
-        [
-            last.select("process", "thread", "span", "end", pl.lit(-1, dtype=pl.Int64).alias("row")),
-            mine.with_row_index("row").select(
-                "process", "thread", "span", pl.col("end_seq").alias("end"), pl.col("row").cast(pl.Int64)
-            ),
-        ]
-    ).sort("process", "thread", "end")
-    by = ("process", "thread")
-    placed = before.with_columns(
-        pl.col("end").shift(1).over(by).alias("low"), pl.col("span").shift(1).over(by).alias("low_span")
+    """Stretches before the calls (sorted by thread and begin), and the last call of each thread."""
+    thread, end, span = (mine[name].to_numpy() for name in ("_thread", "end_seq", "span"))
+    ends, spans = np.full(numbers.height, -1, dtype=np.int64), np.full(numbers.height, -1, dtype=np.int64)
+    ends[last["_thread"].to_numpy()] = last["end"].to_numpy()
+    spans[last["_thread"].to_numpy()] = last["span"].to_numpy()
+    low, low_span = ends[thread], spans[thread]
+    follows = np.flatnonzero(thread[1:] == thread[:-1]) + 1
+    low[follows], low_span[follows] = end[follows - 1], span[follows - 1]
+    ends[thread], spans[thread] = end, span  # of several the last one stays
+    stretches = Stretches(
+        mine, thread, low, mine["begin_seq"].to_numpy(), (low >= 0) & (span == low_span), (low < 0) & (span == 0)
     )
-    ends = placed.group_by(by, maintain_order=True).agg(pl.col("span", "end").last())
-    rows = placed.filter(pl.col("row") >= 0).sort("row")
-    threads = mine.select(by).join(numbers, on=by, how="left", maintain_order="left")["_thread"]
-    known = rows["low"].is_not_null()
-    return Stretches(
-        mine,
-        threads.to_numpy().astype(np.int64),
-        rows["low"].fill_null(-1).to_numpy(),
-        mine["begin_seq"].to_numpy(),
-        (known & (rows["span"] == rows["low_span"]).fill_null(False)).to_numpy(),
-        (~known & (rows["span"] == 0)).to_numpy(),
-    ), ends
+    after = numbers.with_columns(pl.Series("end", ends), pl.Series("span", spans)).filter(pl.col("end") >= 0)
+    return stretches, after
 
 
-def _keyed(frame: pl.DataFrame, numbers: pl.DataFrame, column: str) -> Ints:
-    """Thread and seq as one ascending integer."""
-    thread = frame.select("process", "thread").join(
-        numbers, on=["process", "thread"], how="left", maintain_order="left"
-    )
-    keys: Ints = (thread["_thread"].to_numpy().astype(np.int64) << _SEQ_BITS) + frame[column].to_numpy()
-    return keys
-
-
-def _ends(found: pl.DataFrame, name: str, numbers: pl.DataFrame) -> tuple[Ints, Ints]:
-    mine = found.filter(pl.col("signature") == name)
-    ends, begins = _keyed(mine, numbers, "end"), _keyed(mine, numbers, "begin")
-    order = np.argsort(ends, kind="stable")
-    return ends[order], np.maximum.accumulate(begins[order]) if len(order) else begins
-
-
-def _prune(found: pl.DataFrame, still: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-    """The calls that can still be the latest in a stretch: one that ends where an open anchor began, or later."""
+def _prune(found: pl.DataFrame, ended: Mapping[str, _Ends], begun: pl.DataFrame) -> pl.DataFrame:
+    """Witnesses that can still be the latest in a stretch, one that ends where an open anchor began or a later one."""
     if not found.height:
-        return found
-    now = found.select("process", "thread").unique().with_columns(pl.lit((1 << _SEQ_BITS) - 1).alias("at"))
-    begun = still.select("process", "thread", pl.col("begin_seq").alias("at"))
-    points = pl.concat([now, begun]).join(numbers, on=["process", "thread"], how="inner")
-    at: Ints = np.sort((points["_thread"].to_numpy().astype(np.int64) << _SEQ_BITS) + points["at"].to_numpy())
+        return fit(found, _WITNESS)
+    now = (found["_thread"].unique().to_numpy() << _SEQ_BITS) + (1 << _SEQ_BITS) - 1
+    at = np.sort(np.concatenate([now, (begun["_thread"].to_numpy() << _SEQ_BITS) + begun["begin_seq"].to_numpy()]))
     kept = []
-    for _, mine in found.group_by(["signature"], maintain_order=True):
-        ends, begins = _keyed(mine, numbers, "end"), _keyed(mine, numbers, "begin")
-        order = np.argsort(ends, kind="stable")
-        latest = np.maximum.accumulate(begins[order])
-        holder = np.maximum.accumulate(np.where(begins[order] == latest, np.arange(len(order)), 0))
-        place = np.searchsorted(ends[order], at, side="left") - 1
-        rows = np.unique(order[holder[place[place >= 0]]])
-        kept.append(mine[rows])
-    return pl.concat(kept).sort("signature", "process", "thread", "end")
+    for (name,), mine in found.group_by(["signature"], maintain_order=True):
+        ends = ended[str(name)]
+        positions = np.arange(len(ends.order))
+        holder = np.maximum.accumulate(np.where(ends.begins == ends.latest, positions, 0))
+        place = ends.before(at)
+        kept.append(mine[np.unique(ends.order[holder[place[place >= 0]]])])
+    return fit(pl.concat(kept).sort("signature", "process", "thread", "end"), _WITNESS)
 
 
 # --- counting ----------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ class Tables:
     def of(cls, trace: TraceLike, name: str = "run") -> Tables:
         """From a trace (anything with frames ``calls``, ``captures``, ``states``, ``marks``)."""
         marks = trace.marks
-        horizon = _horizon(marks, {info.index for info in trace.processes if info.end == "exit"})
+        horizon = _horizon(marks, _finished(trace))
         gaps = _gaps(marks)
         calls = _spans(_before(trace.calls, horizon, "begin_seq"), gaps, "begin_seq")
         calls = _spans(calls, gaps, "end_seq", into="end_span")
@@ -269,6 +269,15 @@ def _rows(frame: pl.DataFrame, rows: Sequence[npt.NDArray[np.int64]]) -> pl.Data
     if len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1 and (np.diff(wanted) == 1).all():
         return frame.slice(int(wanted[0]), len(wanted))
     return frame[wanted]
+
+
+def _finished(trace: TraceLike) -> set[int]:
+    """Processes that ended by themselves. 0.x did not write how one ended: where no call was left open, well enough."""
+    ended = {info.index for info in trace.processes if info.end == "exit"}
+    if trace.source == "traincheck-0.x":
+        open_calls = set(trace.calls.filter(pl.col("end_seq").is_null())["process"].to_list())
+        ended |= {info.index for info in trace.processes} - open_calls
+    return ended
 
 
 def _horizon(marks: pl.DataFrame, finished: set[int]) -> dict[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,12 +42,3 @@ def small_disk(folder: Path, kilobytes: int, options: str = "") -> Iterator[Path
         yield disk
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill(disk: Path, leave: int = 0) -> None:
-    """Take all space of the disk but ``leave`` bytes."""
-    status = os.statvfs(disk)
-    rest = status.f_bavail * status.f_frsize - leave
-    if rest > 0:
-        with open(disk / "ballast", "ab") as file:
-            os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, rest)

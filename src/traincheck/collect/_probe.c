@@ -249,6 +249,13 @@ static PyObject *probe_on_first_call(PyObject *module, PyObject *function)
     Py_RETURN_NONE;
 }
 
+static PyObject *probe_hand_on(PyObject *module, PyObject *exception)
+{
+    if (!PyExceptionInstance_Check(exception))
+        return PyErr_Format(PyExc_TypeError, "hand_on() takes an exception, not %.200s", Py_TYPE(exception)->tp_name);
+    return PyBool_FromLong(hand_on(exception));
+}
+
 static PyObject *probe_at_exit(PyObject *module, PyObject *args)
 {
     PyObject *path;
@@ -265,6 +272,7 @@ static PyMethodDef functions[] = {
     {"close", probe_close, METH_NOARGS, NULL},
     {"abandon", probe_abandon, METH_NOARGS, NULL},
     {"on_first_call", probe_on_first_call, METH_O, NULL},
+    {"hand_on", probe_hand_on, METH_O, NULL},
     {"at_exit", probe_at_exit, METH_VARARGS, "at_exit(path, offset)"},
     {"recording", probe_recording, METH_NOARGS, NULL},
     {"pause", probe_pause, METH_NOARGS, NULL},

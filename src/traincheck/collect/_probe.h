@@ -153,6 +153,7 @@ static inline Thread *thread_now(void)
 /* Count the current exception as a fault of ours and clear it. What a signal handler raised while our Python code ran
  * on the main thread (KeyboardInterrupt, SystemExit) is handed on to the user's code instead. */
 void fault(const char *where, PyObject *what);
+bool hand_on(PyObject *exception); /* raise it in the main thread, soon */
 PyObject *faults_list(void);
 void faults_clear(void);
 

@@ -18,6 +18,30 @@ static int deliver(void *exception)
     return -1;
 }
 
+bool hand_on(PyObject *exception)
+{
+    if (Py_AddPendingCall(deliver, Py_NewRef(exception)) == 0)
+        return true;
+    Py_DECREF(exception);
+    return false;
+}
+
+/* Whether the exception is none of ours: a signal handler of the program's raised it while our code happened to run. */
+static bool foreign(PyObject *exception)
+{
+    if (!on_main_thread())
+        return false;
+    if (!PyErr_GivenExceptionMatches(exception, PyExc_Exception))
+        return true;
+    PyObject *module = PyImport_ImportModule("traincheck.collect.interrupts");
+    PyObject *answer = module ? PyObject_CallMethod(module, "raised_by_signal_handler", "O", exception) : NULL;
+    bool found = answer == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(module);
+    Py_XDECREF(answer);
+    return found;
+}
+
 /* "Type: text" of an exception; new reference, or NULL without an exception set. */
 static PyObject *message_of(PyObject *value)
 {
@@ -76,15 +100,9 @@ void fault(const char *where, PyObject *what)
 #endif
     Thread *t = &this_thread;
     t->muted += 1;
-    bool handed_on = false;
-    if (raised.value && !PyErr_GivenExceptionMatches(raised.value, PyExc_Exception) && on_main_thread()) {
-        /* Not ours: a signal handler raised it while our code happened to run. */
-        if (Py_AddPendingCall(deliver, Py_NewRef(raised.value)) == 0)
-            handed_on = true;
-        else
-            Py_DECREF(raised.value);
-    }
-    if (!handed_on) {
+    if (raised.traceback && raised.value)
+        PyException_SetTraceback(raised.value, raised.traceback);
+    if (!raised.value || !foreign(raised.value) || !hand_on(raised.value)) {
         PyObject *place = place_of(where, what);
         PyObject *message = raised.value ? message_of(raised.value) : NULL;
         if (place)

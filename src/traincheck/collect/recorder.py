@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from traincheck.collect import _probe
+from traincheck.collect.interrupts import hand_on
 from traincheck.collect.symbols import Symbols, plain, type_name
 from traincheck.events import Mark, Moment
 
@@ -94,7 +95,9 @@ class Recorder:
         return _probe.view(address, nbytes)
 
     def fault(self, where: str, error: BaseException | str) -> None:
-        """Count a fault of ours; the first message is kept."""
+        """Count a fault of ours; the first message is kept. What a signal handler raised is handed on instead."""
+        if isinstance(error, Exception) and hand_on(error):
+            return
         seen = self._faults.get(where)
         if seen is None:
             text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"

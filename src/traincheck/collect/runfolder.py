@@ -206,6 +206,8 @@ def _unfinished(told: list[dict[str, Any]]) -> list[str]:
 def _why(run: Path) -> str:
     if not run.is_dir():
         return "the folder was removed while the program ran"
+    if not (run / "processes").is_dir():
+        return "the processes' folders were removed while the program ran"
     if (run / REACHED).exists():
         return "no Python process of the command imported torch"
     return (

@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from traincheck.collect.interrupts import hand_on
 from traincheck.collect.jsonfile import beyond_limit
 
 
@@ -169,7 +170,8 @@ class Symbols:
                 os.ftruncate(self._fd, before + whole)
         except OSError as error:
             whole = 0
-            self.error = error.strerror or str(error)
+            if not hand_on(error):  # a TimeoutError of the program's may be an OSError too
+                self.error = error.strerror or str(error)
         self._waiting = [] if whole == len(data) else [data[whole:]]
         self._retry_at = time.monotonic() + _RETRY_SECONDS if self._waiting else 0.0
 

@@ -9,7 +9,6 @@ from traincheck.check import VERDICTS, Result, check
 from traincheck.infer import Inference, infer
 from traincheck.invariants import Invariant, InvariantSet, load_invariants, parse_invariant
 from traincheck.relations.contain import APIContain
-from traincheck.relations.registry import BY_NAME
 from traincheck.trace.build import TraceBuilder, digest
 from traincheck.trace.manifest import Manifest
 

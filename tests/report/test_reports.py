@@ -19,7 +19,6 @@ from traincheck.report.terminal import render
 
 from ..relations.worlds import World
 
-
 CONTENT = ["APIContainRelation", "ConsistencyRelation"]
 
 

@@ -31,8 +31,9 @@ BUGS = (
     Bug("digits_cnn", "optimizer_of_copy", 1, "Adam.step", "conv.weight", "not in the optimizer"),
     Bug("digits_cnn", "frozen", 1, "Tensor.backward", "hidden.weight", "frozen"),
     Bug("digits_cnn", "step_before_backward", 3, "Adam.step", "conv.weight", "without gradient"),
-    Bug("digits_cnn", "scheduler_twice", 3, "LRScheduler.step", None, "twice"),
+    Bug("digits_cnn", "scheduler_twice", 3, "LRScheduler.step", None, "runs ahead of its schedule"),
     Bug("digits_cnn", "eval_mode", 3, "functional.dropout", None, "training", quick=True),
+    Bug("digits_cnn", "eval_mode", 1, "functional.dropout", None, "training"),
     Bug("digits_cnn", "dropout_in_evaluation", 5, "functional.dropout", None, "training"),
     Bug("digits_cnn", "autocast_dtype", 3, "Conv2d.forward", None, "float16"),
     Bug("digits_cnn", "no_autocast", 3, "Conv2d.forward", None, "float32"),
@@ -41,7 +42,7 @@ BUGS = (
     Bug("gpt2_loop", "optimizer_of_copy", 1, "Adam.step", "transformer.wte.weight", "not in the optimizer"),
     Bug("gpt2_loop", "frozen", 1, "Tensor.backward", "transformer.h.0.mlp.c_fc.weight", "frozen"),
     Bug("gpt2_loop", "step_before_backward", 3, "Adam.step", "transformer.wte.weight", "without gradient"),
-    Bug("gpt2_loop", "scheduler_twice", 3, "LRScheduler.step", None, "twice"),
+    Bug("gpt2_loop", "scheduler_twice", 3, "LRScheduler.step", None, "runs ahead of its schedule"),
     Bug("gpt2_loop", "eval_mode", 3, "functional.dropout", None, "training"),
     Bug("gpt2_loop", "dropout_in_evaluation", 5, "functional.dropout", None, "training"),
     Bug("gpt2_loop", "autocast_dtype", 3, "scaled_dot_product_attention", None, "float16"),
@@ -59,7 +60,9 @@ def _marks(bug: Bug) -> tuple[pytest.MarkDecorator, ...]:
 
 
 @pytest.mark.parametrize("selective", [False, True], ids=["full", "selective"])
-@pytest.mark.parametrize("bug", [pytest.param(bug, marks=_marks(bug), id=f"{bug.program}-{bug.fault}") for bug in BUGS])
+@pytest.mark.parametrize(
+    "bug", [pytest.param(bug, marks=_marks(bug), id=f"{bug.program}-{bug.fault}-{bug.since}") for bug in BUGS]
+)
 def test_bugs_are_named(runs: Runs, bug: Bug, selective: bool) -> None:
     if selective and bug.quick:
         pytest.skip("the full form is enough for the quick tests")

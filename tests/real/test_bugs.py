@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -54,18 +54,20 @@ BUGS = (
 )
 
 
-def _marks(bug: Bug) -> tuple[pytest.MarkDecorator, ...]:
-    slow = () if bug.quick else (pytest.mark.slow, pytest.mark.timeout(900))
-    return (*slow, transformers) if bug.program.startswith("gpt2") else slow
+def _cases() -> list[Any]:
+    cases = []
+    for bug in BUGS:
+        for form in ("full", "selective"):
+            marks: list[Any] = [] if bug.quick and form == "full" else [pytest.mark.slow, pytest.mark.timeout(900)]
+            if bug.program.startswith("gpt2"):
+                marks.append(transformers)
+            name = f"{bug.program}-{bug.fault}-{bug.since}-{form}"
+            cases.append(pytest.param(bug, form == "selective", marks=marks, id=name))
+    return cases
 
 
-@pytest.mark.parametrize("selective", [False, True], ids=["full", "selective"])
-@pytest.mark.parametrize(
-    "bug", [pytest.param(bug, marks=_marks(bug), id=f"{bug.program}-{bug.fault}-{bug.since}") for bug in BUGS]
-)
+@pytest.mark.parametrize(("bug", "selective"), _cases())
 def test_bugs_are_named(runs: Runs, bug: Bug, selective: bool) -> None:
-    if selective and bug.quick:
-        pytest.skip("the full form is enough for the quick tests")
     result = runs.rerun(bug.program, "--fault", bug.fault, "--since", str(bug.since), selective=selective)
     assert result.exit_code == 3, result.summary
     assert result.summary["error"] == 0

@@ -24,6 +24,11 @@ OPTIMIZERS = sorted(
 )
 
 
+def some(names: Any, quick: tuple[str, ...]) -> list[Any]:
+    """All, of which only ``quick`` in the quick run."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def make(name: str, parameters: list[Any]) -> torch.optim.Optimizer:
     cls = getattr(torch.optim, name)
     if name == "SparseAdam":
@@ -59,7 +64,7 @@ def train(model: nn.Module, optimizer: Any, steps: int, step: Callable[..., Any]
     return losses
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", some(OPTIMIZERS, ("AdamW", "SGD", "LBFGS", "SparseAdam")))
 def test_each_optimizer(name: str, compare: Same) -> None:
     def program() -> Any:
         model = Model(sparse=name == "SparseAdam")
@@ -100,7 +105,7 @@ SCHEDULERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", some(SCHEDULERS, ("StepLR", "SequentialLR", "ReduceLROnPlateau")))
 def test_each_scheduler(name: str, compare: Same) -> None:
     def program() -> Any:
         model = Model()

@@ -88,6 +88,8 @@ def test_copies_made_meanwhile_hold_the_originals_afterwards(tmp_path: Path) -> 
         def closure() -> Any:
             return inside
 
+        inner = nn.Linear(2, 2)
+        inner.reset = inner.reset_parameters  # type: ignore[assignment]
         slim = Slim()
         slim.function = torch.mul
         return (
@@ -99,6 +101,7 @@ def test_copies_made_meanwhile_hold_the_originals_afterwards(tmp_path: Path) -> 
             Act(),
             nn.TransformerEncoderLayer(8, 2, 8, activation=F.gelu),
             slim,
+            inner,
         )
 
     class Slim:
@@ -107,7 +110,7 @@ def test_copies_made_meanwhile_hold_the_originals_afterwards(tmp_path: Path) -> 
 
     originals = F.relu, torch.add, torch.mul, F.gelu
     with watching(tmp_path / "run"):
-        local, default, closure, table, items, act, layer, slim = make()
+        local, default, closure, table, items, act, layer, slim, inner = make()
         assert all(_probe.is_probe(f) for f in (local.plain, local.static, default()[0], table["relu"], act.own))
     relu, add, mul, gelu = originals
     assert (F.relu, torch.add, torch.mul, F.gelu) == originals
@@ -122,6 +125,8 @@ def test_copies_made_meanwhile_hold_the_originals_afterwards(tmp_path: Path) -> 
     assert act.own is relu
     assert layer.activation is gelu
     assert slim.function is mul
+    assert inner.reset.__func__ is nn.Linear.reset_parameters
+    assert inner.reset.__self__ is inner
     assert probes_alive() == []
 
 

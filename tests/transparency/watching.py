@@ -123,6 +123,7 @@ def everything(prefixes: tuple[str, ...] = ("",)) -> dict[tuple[str, str], Any]:
     for cls in _classes():
         where = f"{cls.__module__}.{cls.__qualname__}#{id(cls)}"
         if where.startswith(prefixes):
+            found[where, ""] = cls
             for attribute, value in list(type.__dict__["__dict__"].__get__(cls).items()):
                 found[where, attribute] = value
     return found

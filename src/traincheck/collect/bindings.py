@@ -154,6 +154,10 @@ def release(probes: list[tuple[Any, Any]]) -> None:
     originals = {id(probe): original for probe, original in held}
     ours = {id(pair) for pair in held}
     holders = [holder for holder in gc.get_referrers(*(probe for probe, _ in held)) if id(holder) not in ours]
+    methods = [holder for holder in holders if type(holder) is types.MethodType]
+    if methods:
+        originals |= {id(m): types.MethodType(originals[id(m.__func__)], m.__self__) for m in methods}
+        holders += [holder for holder in gc.get_referrers(*methods) if holder is not holders and holder is not methods]
     classes = _namespaces()
     wrapped = [holder for holder in holders if type(holder) in (tuple, staticmethod, classmethod)]
     around = gc.get_referrers(*wrapped) if wrapped else []

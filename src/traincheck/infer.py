@@ -9,19 +9,27 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from traincheck.collect.plan import Plan
 from traincheck.errors import TraincheckError
-from traincheck.invariants import SCHEMA, Invariant, save_invariants
+from traincheck.invariants import SCHEMA, Equivalent, Invariant, save_invariants
+from traincheck.projection import project
 from traincheck.relations.base import Candidate, Judgement, Numbered, Relation, merge, unwatched
 from traincheck.relations.registry import ALL, BY_NAME
 from traincheck.relations.tables import Tables
 from traincheck.relations.transfer import of_one_program, programs
+from traincheck.selective import selective
 from traincheck.trace import Trace, open_trace
+
+Progress = Callable[[str, int, int], None]
+"""Is told what is being done, how many steps are done, and of how many."""
 
 REJECTED: Final = ".rejected"
 """Ending of the file of rejected candidates, beside the invariant file."""
@@ -74,39 +82,40 @@ def infer(
     runs: Sequence[str | Path | Trace],
     *,
     relations: Sequence[str] | None = None,
-    progress: Callable[[str], None] | None = None,
+    without: Sequence[str] = (),
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> Inference:
     """Invariants that hold in all of ``runs`` (trace folders or open traces).
 
-    ``relations`` are names to learn (default: all). ``progress`` is told what is being done.
+    ``relations`` are names to learn (default: all), ``without`` names to leave out. ``jobs`` processes learn relations
+    side by side; the result is the same. ``progress(what, done, total)`` is told how far it is.
     Raises ``TraincheckError`` when there is no run, a run cannot be read, or a relation is unknown.
     """
     if not runs:
         raise TraincheckError("expected at least one healthy run to learn from, found none", "give a trace folder")
-    say = progress or (lambda _: None)
-    chosen = _relations(relations)
+    if jobs < 1:
+        raise TraincheckError(f"expected at least one process to learn with, found --jobs {jobs}", "--jobs 2")
+    chosen = _relations(relations, without)
+    total = len(chosen) + 2
+    say = progress or (lambda what, done, total: None)
+    say("reading", 0, total)
     traces = [run if isinstance(run, Trace) else open_trace(run) for run in runs]
     references = [Tables.of(trace, _name(trace, n)) for n, trace in enumerate(traces)]
-
     different = programs(references)
-    accepted: list[Invariant] = []
+
+    kept: list[Invariant] = []
     rejected: list[Rejected] = []
-    for relation in chosen:
-        say(f"learning {relation.name}")
-        good: list[Invariant] = []
-        for candidate in relation.hypothesize(references):
-            invariant = finished(relation, candidate.invariant)
-            if candidate.rejected is None:
-                good.append(invariant)
-            else:
-                rejected.append(Rejected(invariant, candidate.rejected, candidate.counterexample))
-        say(f"checking {len(good)} of {relation.name} against the references")
-        kept, failed = _self_check(relation, _once(good), references)
-        if different > 1:
-            failed += [Rejected(one, f"of {different} programs: {why}") for one in kept if (why := of_one_program(one))]
-            kept = [one for one in kept if of_one_program(one) is None]
+    learning = _each(chosen, references, traces, different, jobs)
+    for done, relation in enumerate(chosen, start=1):
+        say(f"learning {relation.name}", done, total)
+        good, failed = next(learning)
+        kept += good
         rejected += failed
-        accepted += relation.fold(kept)
+    say("checking in selective form", total - 1, total)
+    accepted, failed = _selective_check(kept, references)
+    rejected += failed
+    accepted = _folded(chosen, accepted)
     accepted.sort(key=lambda item: (item.relation, item.text_description, item.key))
     rejected.sort(key=lambda item: (item.invariant.relation, item.invariant.text_description, item.invariant.key))
     provenance = {
@@ -117,7 +126,56 @@ def infer(
         "rejected": len(rejected),
         "references": [_reference(trace, n) for n, trace in enumerate(traces)],
     }
+    say("done", total, total)
     return Inference(tuple(accepted), tuple(rejected), provenance)
+
+
+Learned = tuple[list[Invariant], list[Rejected]]
+
+
+def _each(
+    chosen: Sequence[Relation], references: Sequence[Tables], traces: Sequence[Trace], different: int, jobs: int
+) -> Iterator[Learned]:
+    """What each relation learns, in their order."""
+    if jobs == 1 or len(chosen) < 2:
+        yield from (_learn(relation, references, different) for relation in chosen)
+        return
+    # Threads of the columnar engine do not survive a fork: workers start anew, and read the traces themselves.
+    context = get_context("spawn")
+    given = [trace if trace.path is None or trace.source == "frames" else trace.path for trace in traces]
+    with ProcessPoolExecutor(min(jobs, len(chosen)), context, _start_worker, (given, different)) as pool:
+        yield from pool.map(_learn_by_name, [relation.name for relation in chosen])
+
+
+_worker: tuple[list[Tables], int] | None = None
+
+
+def _start_worker(given: Sequence[Path | Trace], different: int) -> None:
+    global _worker
+    traces = [one if isinstance(one, Trace) else open_trace(one) for one in given]
+    _worker = [Tables.of(trace, _name(trace, n)) for n, trace in enumerate(traces)], different
+
+
+def _learn_by_name(name: str) -> Learned:
+    assert _worker is not None
+    return _learn(BY_NAME[name], *_worker)
+
+
+def _learn(relation: Relation, references: Sequence[Tables], different: int) -> Learned:
+    """Candidates of one relation that hold in their own references, and those that do not."""
+    good: list[Invariant] = []
+    rejected: list[Rejected] = []
+    for candidate in relation.hypothesize(references):
+        invariant = finished(relation, candidate.invariant)
+        if candidate.rejected is None:
+            good.append(invariant)
+        else:
+            rejected.append(Rejected(invariant, candidate.rejected, candidate.counterexample))
+    kept, failed = _self_check(relation, _once(good), references)
+    if different > 1:
+        failed += [Rejected(one, f"of {different} programs: {why}") for one in kept if (why := of_one_program(one))]
+        kept = [one for one in kept if of_one_program(one) is None]
+    return kept, [*rejected, *failed]
 
 
 def finished(relation: Relation, invariant: Invariant) -> Invariant:
@@ -131,8 +189,8 @@ def _once(invariants: Sequence[Invariant]) -> list[Invariant]:
 
 
 def _self_check(
-    relation: Relation, invariants: Sequence[Invariant], references: Sequence[Tables]
-) -> tuple[list[Invariant], list[Rejected]]:
+    relation: Relation, invariants: Sequence[Invariant], references: Sequence[Tables], form: str = ""
+) -> Learned:
     """Nothing is written that its own references break, or that none of them ever applies.
 
     Of several references two at least must show it: what only one does may be its own way of doing things.
@@ -152,16 +210,62 @@ def _self_check(
     for number, invariant in enumerate(invariants):
         count, broken = applied.get(number, (0, 0))
         if broken:
-            failed.append(
-                Rejected(invariant, "violated by its own references", _first(relation, invariant, judged, number))
-            )
+            first = _first(relation, invariant, judged, number)
+            failed.append(Rejected(invariant, f"violated by its own references{form}", first))
         elif not count:
-            failed.append(Rejected(invariant, "never applies in its own references"))
+            failed.append(Rejected(invariant, f"never applies in its own references{form}"))
         elif showing[number] < min(2, len(references)):
-            failed.append(Rejected(invariant, f"only one of {len(references)} references shows it"))
+            failed.append(Rejected(invariant, f"only one of {len(references)} references shows it{form}"))
         else:
             kept.append(invariant)
     return kept, failed
+
+
+def _selective_check(invariants: Sequence[Invariant], references: Sequence[Tables]) -> Learned:
+    """The same on what a selective run of these invariants would have seen of the references."""
+    if any(reference.source == "traincheck-0.x" for reference in references):
+        return list(invariants), []  # was observed in its own way
+    plan = selective(Plan(), invariants)
+    seen = [project(reference, plan) for reference in references]
+    kept: list[Invariant] = []
+    failed: list[Rejected] = []
+    for name in dict.fromkeys(invariant.relation for invariant in invariants):
+        mine = [invariant for invariant in invariants if invariant.relation == name]
+        good, bad = _self_check(BY_NAME[name], mine, seen, " in selective form")
+        kept += good
+        failed += bad
+    return kept, failed
+
+
+def _folded(chosen: Sequence[Relation], invariants: Sequence[Invariant]) -> list[Invariant]:
+    """Without those that others imply, which list them."""
+    result: list[Invariant] = []
+    for relation in chosen:
+        mine = [invariant for invariant in invariants if invariant.relation == relation.name]
+        kept = relation.fold(mine)
+        keys = {invariant.key for invariant in kept}
+        links = {(_ends(invariant)[0], _ends(invariant)[-1]) for invariant in mine}
+        under: dict[str, list[Equivalent]] = {}
+        for gone in mine:
+            if gone.key not in keys:
+                near = max(kept, key=lambda one: (_nearness(one, gone, links), one.key))
+                listed = Equivalent(id=gone.key, text_description=gone.text_description)
+                under.setdefault(near.key, []).append(listed)
+        for invariant in kept:
+            listed_here = sorted(under.get(invariant.key, []), key=lambda one: (one.text_description, one.id))
+            result.append(invariant.model_copy(update={"equivalents": listed_here}) if listed_here else invariant)
+    return result
+
+
+def _ends(invariant: Invariant) -> list[str]:
+    return [getattr(param, "api_full_name", None) or param.model_dump_json() for param in invariant.params]
+
+
+def _nearness(kept: Invariant, gone: Invariant, links: set[tuple[str, str]]) -> tuple[bool, ...]:
+    """How much a kept invariant is the one that one folded away leads to: P > Q > C stands for P > C."""
+    one, two = _ends(kept), _ends(gone)
+    alike = kept.params[-1] == gone.params[-1]
+    return (alike and (two[0], one[0]) in links, alike, one[-1] == two[-1], one[0] == two[0])
 
 
 def _first(relation: Relation, invariant: Invariant, judged: Judgement, number: int) -> str:
@@ -169,13 +273,21 @@ def _first(relation: Relation, invariant: Invariant, judged: Judgement, number: 
     return f"{relation.explain(invariant, rows).observed}, step {rows[0]['step']}" if rows else ""
 
 
-def _relations(names: Sequence[str] | None) -> list[Relation]:
-    if names is None:
-        return list(ALL)
-    for name in names:
-        if name not in BY_NAME:
-            raise TraincheckError(f"unknown relation {name!r}", f"one of {', '.join(BY_NAME)}")
-    return [relation for relation in ALL if relation.name in set(names)]
+def _relations(names: Sequence[str] | None, without: Sequence[str]) -> list[Relation]:
+    wanted = {_relation_name(name) for name in names} if names is not None else set(BY_NAME)
+    wanted -= {_relation_name(name) for name in without}
+    if not wanted:
+        raise TraincheckError("expected at least one relation to learn, found none", "leave out fewer relations")
+    return [relation for relation in ALL if relation.name in wanted]
+
+
+def _relation_name(name: str) -> str:
+    """The full name of a relation that was given with or without the ending ``Relation``."""
+    for known in BY_NAME:
+        if name in (known, known.removesuffix("Relation")):
+            return known
+    short = ", ".join(known.removesuffix("Relation") for known in BY_NAME)
+    raise TraincheckError(f"unknown relation {name!r}", f"one of {short}")
 
 
 def _name(trace: Trace, number: int) -> str:

@@ -194,10 +194,17 @@ class Support(_Model):
     """Runs in which it applied."""
 
 
+class Equivalent(_Model):
+    """An invariant that was folded into another: a run that breaks it breaks that one, or one it leads to."""
+
+    id: str
+    text_description: str
+
+
 class Invariant(_Model):
     """A relation with its parameters and the precondition under which it must hold.
 
-    ``schema``, ``id`` and ``support`` are ours and absent from 0.x files.
+    ``schema``, ``id``, ``support`` and ``equivalents`` are ours and absent from 0.x files.
     """
 
     text_description: str
@@ -209,6 +216,7 @@ class Invariant(_Model):
     schema_version: Annotated[int | None, Field(alias="schema")] = None
     id: str | None = None
     support: Support | None = None
+    equivalents: list[Equivalent] | None = None
 
     @model_validator(mode="after")
     def _shape(self) -> Invariant:

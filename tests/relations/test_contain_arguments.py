@@ -85,15 +85,15 @@ def only(result: Result) -> Outcome:
         ({"generator": {"NoneType": None}}, "passed"),
         ({"generator": {"torch._C.Generator": {}}}, "violated"),
         ({"input": {"torch.FloatTensor": {}}}, "passed"),
-        ({"input": {"torch.FloatTensor": {"ndim": 2}}}, "dormant"),
+        ({"input": {"torch.FloatTensor": {"ndim": 2}}}, "not_observable"),
         ({"input": {"list": [1]}}, "violated"),
-        ({"not_given": {"bool": True}}, "dormant"),
+        ({"not_given": {"bool": True}}, "not_observable"),
     ],
 )
 def test_value_objects_are_compared_by_type_and_value(arguments: dict[str, Any], outcome: str) -> None:
     found = only(check(ended(program()), [rule(arguments)]))
     assert found.outcome == outcome
-    if outcome == "dormant":
+    if outcome == "not_observable":
         assert "was not recorded what functional.drop was called with" in str(found.reason)
         assert not found.applications
 

@@ -136,6 +136,23 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: progress.update(task, description=text)
 
 
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar with ``what`` on standard error; nothing without a terminal.
+
+    Gives a function of what is being done, how many parts are done, and of how many.
+    """
+    if not sys.stderr.isatty():
+        yield lambda text, done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=stderr(), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+
+
 def flush() -> None:
     """Write out what is buffered, so that a reader that went away is noticed here and not by the interpreter's exit."""
     for stream in (sys.stdout, sys.stderr):

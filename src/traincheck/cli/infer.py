@@ -36,6 +36,17 @@ def infer(
             show_default=False,
         ),
     ] = None,
+    relation: Annotated[
+        list[str] | None,
+        typer.Option("--relation", metavar="NAME", help="Learn only this relation. Repeatable.", show_default=False),
+    ] = None,
+    no_relation: Annotated[
+        list[str] | None,
+        typer.Option("--no-relation", metavar="NAME", help="Do not learn this one. Repeatable.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes to learn with; the result is the same.")
+    ] = 1,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -49,9 +60,9 @@ def infer(
     from traincheck.infer import infer as learn
     from traincheck.trace import open_trace
 
-    with _output.working("reading") as say:
+    with _output.progress("reading") as say:
         traces = [open_trace(run) for run in runs]
-        learned = learn(traces, progress=say)
+        learned = learn(traces, relations=relation, without=no_relation or (), jobs=jobs, progress=say)
         learned.save(target)
 
     counts = Counter(invariant.relation for invariant in learned)
@@ -74,7 +85,7 @@ def infer(
         for lack in trace.lacks:
             _output.note(f"note: {run}: {lack.text}")
     _output.say(f"{len(learned):,} invariants from {len(runs)} run{'s' if len(runs) > 1 else ''} -> {target}")
-    for relation, count in sorted(counts.items()):
-        _output.say(f"{count:>7,} {relation}")
+    for name, count in sorted(counts.items()):
+        _output.say(f"{count:>7,} {name}")
     if learned.rejected:
         _output.say(f"{len(learned.rejected):>7,} candidates rejected, with reasons in {target}.rejected")

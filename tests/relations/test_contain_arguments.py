@@ -118,9 +118,8 @@ def test_one_fitting_call_among_others_is_enough() -> None:
         for mode in (False, True, False):
             with b.call(DROP, kwargs={"training": mode}, params=PARAMS):
                 pass
-    with b.call(LAYER):
-        with b.call(DROP, kwargs={"training": False}, params=PARAMS):
-            pass
+    with b.call(LAYER), b.call(DROP, kwargs={"training": False}, params=PARAMS):
+        pass
     found = only(check(ended(b), [rule({"training": {"bool": True}})]))
     assert (found.applications, found.violations) == (2, 1)
 
@@ -211,9 +210,9 @@ def test_passing_on_what_was_given_says_nothing() -> None:
     for step in range(12):
         b.step()
         for flag in (step % 3 == 0, step % 2 == 0):
-            with b.call("m.functional.outer", kwargs={"flag": flag}, params=("flag",)):
-                with b.call("m.functional.inner", kwargs={"flag": flag}, params=("flag",)):
-                    pass
+            outer = b.call("m.functional.outer", kwargs={"flag": flag}, params=("flag",))
+            with outer, b.call("m.functional.inner", kwargs={"flag": flag}, params=("flag",)):
+                pass
     assert learned(b) == []
 
 

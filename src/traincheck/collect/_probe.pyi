@@ -44,7 +44,10 @@ def on_first_call(function: Callable[[], Any]) -> None:
     """
 
 def hand_on(exception: BaseException) -> bool:
-    """Raise ``exception`` in the main thread soon, as if a signal handler had raised it there. False if too many wait."""
+    """Raise ``exception`` in the main thread soon, as if a signal handler had raised it there.
+
+    False if too many wait.
+    """
 
 def at_exit(path: str, offset: int) -> None:
     """When this process calls exit(3), after Python is gone, write its status to ``path``.

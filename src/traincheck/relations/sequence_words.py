@@ -134,7 +134,7 @@ def meaning(anchor: Role | None, missing: Role | None, a: str, m: str) -> str:
             f"{a}() is called more often than {m}(), or before it: the learning rate runs ahead of its schedule, and "
             "its first value is skipped."
         )
-    return {
+    meanings: dict[Role | None, str] = {
         Role.ZERO: f"Gradients of an earlier step were not cleared when {a}() was called: {m}() is missing or comes at "
         "the wrong place. Gradients add up and the updates are wrong.",
         Role.BACKWARD: f"No new gradients were computed before {a}(): {m}() is missing or comes after it.",
@@ -149,4 +149,5 @@ def meaning(anchor: Role | None, missing: Role | None, a: str, m: str) -> str:
         Role.DATA: f"No new batch was taken before {a}(): the same data was used again.",
         Role.AUTOCAST: f"Autocast was not entered before {a}(): the forward pass ran in another precision.",
         Role.COLLECTIVE: f"Ranks did not exchange what they did in the reference runs before {a}().",
-    }.get(missing) or f"{m}() is missing, comes at another place, or {a}() is called once too often."
+    }
+    return meanings.get(missing) or f"{m}() is missing, comes at another place, or {a}() is called once too often."

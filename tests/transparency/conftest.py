@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,3 +38,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled() -> None:
+    """A program that compiled earlier in this process would narrow full scope from the start."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()

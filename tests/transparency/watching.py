@@ -130,14 +130,14 @@ def everything(prefixes: tuple[str, ...] = ("",)) -> dict[tuple[str, str], Any]:
 
 
 def _classes() -> list[type]:
-    seen: set[type] = set()
+    seen: dict[int, type] = {}  # by identity: a class may have a hash of its own
     waiting: list[type] = [object]
     while waiting:
         cls = waiting.pop()
-        if cls not in seen:
-            seen.add(cls)
+        if id(cls) not in seen:
+            seen[id(cls)] = cls
             waiting.extend(type.__subclasses__(cls))
-    return sorted(seen, key=id)
+    return [seen[key] for key in sorted(seen)]
 
 
 def differences(before: dict[tuple[str, str], Any], after: dict[tuple[str, str], Any]) -> list[tuple[str, str]]:

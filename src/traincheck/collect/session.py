@@ -413,6 +413,7 @@ class Session:
             self.observer.restart()
         if not self.observing:
             _probe.pause()
+        self._set_observing(self._wanted(1))  # its steps are its own, and so is which of them are observed
 
     def _follow_multiprocessing(self) -> None:
         """Processes of ``multiprocessing`` end without ``atexit``: end with their finalizers."""

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from traincheck.collect.commandlines import is_fork_server, is_launcher
+from traincheck.collect.jsonfile import beyond_limit
 
 RUN_VARIABLE = "TRAINCHECK_RUN"
 PLAN_FILE = "plan.json"
@@ -104,8 +105,10 @@ def not_watched(run: str, error: BaseException) -> None:
     with contextlib.suppress(OSError):
         os.mknod(path, 0o644)
     text = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
-    with contextlib.suppress(OSError), open(path, "w", encoding="utf-8", errors="replace") as file:
-        file.write(f"{sys.executable}: {text}\n")
+    note = f"{sys.executable}: {text}\n"
+    if not beyond_limit(len(note.encode("utf-8", "replace"))):  # the name of the file has said it
+        with contextlib.suppress(OSError), open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write(note)
 
 
 def note_text(path: str | os.PathLike[str]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import polars as pl
+import numpy as np
 
 from traincheck.invariants import InputOutputParam
-from traincheck.relations.call_values import argument, readable, say_path
-from traincheck.relations.call_values_rules import Values
+from traincheck.relations.call_values import readable, say_path
+from traincheck.relations.call_values_table import Column, Values
 
 INPUTS, OUTPUTS = "input_tensors", "output_tensors"
 
@@ -20,22 +20,21 @@ def unfollowable(place: InputOutputParam) -> str | None:
     return None if place.additional_path is None else readable(place.additional_path)
 
 
-def value_at(place: InputOutputParam, values: Values) -> pl.DataFrame:
-    """The value there, one row a call: kind (null where not known), int, float, value, key and ``path``."""
-    side = "in" if place.is_input else "out"
+def value_at(place: InputOutputParam, function: str, values: Values) -> Column:
+    """The value there, one entry a call of the function."""
     path = place.additional_path
     if path is None:
-        value = argument(values.found, place.name)
-        return value.with_columns(pl.lit(place.name).alias("path"))
-    tensors = values.tensors(side)
+        return values.argument(function, place.name)
+    tensors = values.given if place.is_input else values.returned
+    at = tensors.of(function)
     if place.name in (INPUTS, OUTPUTS):
-        mine = pl.col("index") == (place.index or 0)
+        mine = tensors.index[at] == (place.index or 0)
     else:
-        mine = (pl.col("name") == place.name) | (pl.col("path") == place.name)
-    found = pl.concat([tensors.select("row", "index", "name", "path"), values.attribute(side, path)], how="horizontal")
-    found = found.filter(mine).unique("row", keep="first", maintain_order=True).drop("index", "name")
-    every = pl.DataFrame({"row": range(values.height)}, schema={"row": pl.UInt32})
-    return every.join(found, on="row", how="left", maintain_order="left").drop("row")
+        mine = (tensors.names[at] == place.name) | (tensors.paths[at] == place.name)
+    at = at[mine][::-1]  # the first one wins
+    spots = np.full(len(values.rows(function)), -1, dtype=np.int64)
+    spots[values.local(function, tensors, at)] = at
+    return tensors.column(path).at(spots)
 
 
 def say_place(place: InputOutputParam) -> str:
@@ -61,11 +60,3 @@ def tensor_place(
         api_name=function,
         is_input=is_input,
     )
-
-
-def numbers(value: pl.DataFrame) -> pl.Series:
-    """The values as numbers; null where they are none."""
-    number = pl.when(pl.col("kind").is_in(["int", "float"])).then(
-        pl.coalesce(pl.col("float"), pl.col("int").cast(pl.Float64))
-    )
-    return value.select(number.alias("n"))["n"]

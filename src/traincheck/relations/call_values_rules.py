@@ -30,26 +30,27 @@ from traincheck.relations.call_values import (
     PRE_EVENT,
     Ended,
     ValueCarry,
-    attribute,
     ended,
     inputs,
     of_reference,
     outputs,
 )
 from traincheck.relations.call_values_names import serves, wraps
+from traincheck.relations.call_values_table import Mask, Values
 from traincheck.relations.calltree import CallSource, capture_props
 from traincheck.relations.names import learnable, short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.values import Column
 from traincheck.relations.wording import properties
 
-Mask = npt.NDArray[np.bool_]
-
 MIN_CALLS: Final = 3
 """Calls that must have held, and …"""
 
 MIN_STEPS: Final = 2
 """… the training steps they must be spread over, before anything is learned."""
+
+EVIDENCE: Final = {"variable": pl.String, "attribute": pl.String, "before": pl.String, "after": pl.String}
+"""What a rule tells of a call that breaks it: where, what, expected, found."""
 
 _STAGE: Final = "meta_vars.stage"
 _OWNERS: Final = ("captures.self@type", "captures.args[0]@type")
@@ -58,42 +59,14 @@ _APART: Final = 1 << 20
 
 
 class Seen(NamedTuple):
-    """What one rule says of the calls of its function. Masks have one entry a call.
+    """What one rule says of the calls of its function. Masks have one entry a call of it.
 
-    ``evidence`` gives, for rows of calls that break it, a frame of ``variable``, ``attribute``, ``before`` (expected),
-    ``after`` (found).
+    ``evidence`` gives, for positions of calls that break it, a frame of ``EVIDENCE``.
     """
 
     observed: Mask
     bad: Mask
     evidence: Callable[[npt.NDArray[np.int64]], pl.DataFrame]
-
-
-class Values:
-    """Calls of one function with the tensors they were given and gave back; attributes are read once."""
-
-    def __init__(self, found: Ended) -> None:
-        self.found = found
-        self._sides: dict[str, pl.DataFrame] = {}
-        self._attributes: dict[tuple[str, tuple[str | int, ...]], pl.DataFrame] = {}
-
-    @property
-    def height(self) -> int:
-        """Number of calls."""
-        return self.found.calls.height
-
-    def tensors(self, side: str) -> pl.DataFrame:
-        """Tensors of ``in`` or ``out``."""
-        if side not in self._sides:
-            self._sides[side] = inputs(self.found) if side == "in" else outputs(self.found)
-        return self._sides[side]
-
-    def attribute(self, side: str, path: Sequence[str | int]) -> pl.DataFrame:
-        """The attribute of each of ``tensors(side)``."""
-        key = (side, tuple(path))
-        if key not in self._attributes:
-            self._attributes[key] = attribute(self.tensors(side), self.found.captures, path)
-        return self._attributes[key]
 
 
 class Judge(Protocol):
@@ -138,43 +111,60 @@ def evaluate(
     for item in invariants:
         by_function.setdefault(function_of(item.invariant), []).append(item)
     found, later = ended(window, list(by_function), carry)
-    counts: list[pl.DataFrame] = []
+    if found.calls.is_empty():
+        return Judgement(), later
+    values = Values(found)
+    records = Records(found.calls.height, [CallSource(found.calls, found.captures)])
+    masks: dict[str, Mask] = {}
+    tally = _Tally(found.calls)
     violations: list[pl.DataFrame] = []
     for function, mine in by_function.items():
-        one = found.of(function)
-        if one.calls.is_empty():
+        rows = values.rows(function)
+        if not len(rows):
             continue
-        values = Values(one)
-        records = Records(values.height, [CallSource(one.calls, one.captures)])
-        masks: dict[str, Mask] = {}
         for number, invariant in mine:
             group = invariant.precondition.get(PRE_EVENT)
             text = "" if group is None else group.model_dump_json()
             if text not in masks:
                 masks[text] = holds(group, records)
             seen = judge(invariant, values)
-            applied = masks[text] & seen.observed
+            applied = masks[text][rows] & seen.observed
             bad = applied & seen.bad
-            counts.append(_counts(number, one.calls, seen.observed, applied, bad))
+            tally.add(number, rows, seen.observed, applied, bad)
             if bad.any():
-                rows = np.flatnonzero(bad)[:MOST_VIOLATIONS]
-                violations.append(_violations(number, one, rows, seen.evidence(rows)))
-    return Judgement(
-        pl.concat(counts) if counts else pl.DataFrame(schema=COUNTS),
-        pl.concat(violations) if violations else pl.DataFrame(schema=VIOLATIONS),
-    ), later
+                which = np.flatnonzero(bad)[:MOST_VIOLATIONS]
+                violations.append(_violations(number, found, rows[which], seen.evidence(which)))
+    return Judgement(tally.counts(), pl.concat([pl.DataFrame(schema=VIOLATIONS), *violations])), later
 
 
-def _counts(number: int, calls: pl.DataFrame, observed: Mask, applied: Mask, bad: Mask) -> pl.DataFrame:
-    frame = calls.select("process", "rank", "step").with_columns(
-        pl.Series("observed", observed).cast(pl.Int64),
-        pl.Series("applied", applied).cast(pl.Int64),
-        pl.Series("violated", bad).cast(pl.Int64),
-    )
-    grouped = frame.group_by("process", "rank", "step").agg(
-        pl.len().cast(pl.Int64).alias("called"), pl.col("observed", "applied", "violated").sum()
-    )
-    return fit(grouped.with_columns(pl.lit(number).alias("invariant")), COUNTS)
+class _Tally:
+    """Counts by rule, process and step, added up without a frame per rule."""
+
+    def __init__(self, calls: pl.DataFrame) -> None:
+        place = pl.struct("process", "rank", "step")
+        self._code = calls.select((place.rank("dense") - 1).alias("c"))["c"].to_numpy().astype(np.int64)
+        self._places = calls.select("process", "rank", "step").with_columns(pl.Series("code", self._code))
+        self._places = self._places.unique("code").sort("code").drop("code")
+        self._parts: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+
+    def add(self, number: int, rows: npt.NDArray[np.int64], *masks: Mask) -> None:
+        """Calls at ``rows``: observed, applied, violated."""
+        code, size = self._code[rows], self._places.height
+        sums = np.stack([np.bincount(code, mask, size) for mask in (np.ones(len(rows)), *masks)])
+        here = np.flatnonzero(sums[0])
+        self._parts.append((number, here, sums[:, here].astype(np.int64)))
+
+    def counts(self) -> pl.DataFrame:
+        """In the form of ``COUNTS``."""
+        if not self._parts:
+            return pl.DataFrame(schema=COUNTS)
+        sums = np.concatenate([part for _, _, part in self._parts], axis=1)
+        numbers = np.repeat([number for number, _, _ in self._parts], [len(here) for _, here, _ in self._parts])
+        frame = self._places[np.concatenate([here for _, here, _ in self._parts])].with_columns(
+            pl.Series("invariant", numbers),
+            *(pl.Series(name, sums[n]) for n, name in enumerate(("called", "observed", "applied", "violated"))),
+        )
+        return fit(frame, COUNTS)
 
 
 def _violations(number: int, found: Ended, rows: npt.NDArray[np.int64], evidence: pl.DataFrame) -> pl.DataFrame:

@@ -14,8 +14,9 @@ from traincheck.relations import call_values_rules as rules
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row
 from traincheck.relations.call_values import PRE_EVENT, ValueCarry
 from traincheck.relations.call_values_names import computes
-from traincheck.relations.call_values_places import numbers, say_place, tensor_place, unfollowable, value_at
-from traincheck.relations.call_values_rules import Example, Mask, Seen, Values
+from traincheck.relations.call_values_places import say_place, tensor_place, unfollowable, value_at
+from traincheck.relations.call_values_rules import Example, Seen
+from traincheck.relations.call_values_table import Column, Mask, Values
 from traincheck.relations.names import short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition
@@ -23,8 +24,6 @@ from traincheck.relations.wording import condition
 MOST_DIMENSIONS: Final = 5
 MIN_SIZES: Final = 2
 """Different sizes that must have been seen: that two sizes are both 32 in one run says nothing."""
-
-_EVIDENCE: Final = {"variable": pl.String, "attribute": pl.String, "before": pl.String, "after": pl.String}
 
 
 class ConsistentInputOutput:
@@ -135,39 +134,34 @@ def _api(invariant: Invariant) -> str:
 
 def _judge(invariant: Invariant, values: Values) -> Seen:
     given, back = _places(invariant)
-    one, two = value_at(given, values), value_at(back, values)
+    function = rules.function_of(invariant)
+    one, two = value_at(given, function, values), value_at(back, function, values)
     observed, same = _compared(one, two)
 
     def evidence(rows: npt.NDArray[np.int64]) -> pl.DataFrame:
         return pl.DataFrame(
             {
-                "variable": two["path"][rows],
+                "variable": two.paths[rows],
                 "attribute": say_place(back).rpartition(".")[2],
-                "before": one[rows].select(_text())["text"],
-                "after": two[rows].select(_text())["text"],
+                "before": one.texts[rows],
+                "after": two.texts[rows],
             },
-            schema=_EVIDENCE,
+            schema=rules.EVIDENCE,
         )
 
     return Seen(observed, ~same, evidence)
 
 
-def _text() -> pl.Expr:
-    return pl.coalesce("value", "kind").alias("text")
-
-
-def _compared(one: pl.DataFrame, two: pl.DataFrame) -> tuple[Mask, Mask]:
+def _compared(one: Column, two: Column) -> tuple[Mask, Mask]:
     """Where both are known, and where they are equal: numbers as numbers, else by text or identity."""
-    known = (one["key"].is_not_null() & two["key"].is_not_null()).to_numpy()
-    same = (one["key"] == two["key"]).fill_null(False).to_numpy()
-    same |= (numbers(one) == numbers(two)).fill_null(False).to_numpy()
-    return known, same
+    same = (one.keys == two.keys) | (one.numbers == two.numbers)
+    return one.comparable & two.comparable, same.astype(bool)
 
 
 def _candidates(function: str, example: Example) -> list[Candidate]:
     values = example.values
-    tensors = values.tensors("in").filter(pl.col("index") == 0)
-    if tensors.is_empty() or values.tensors("out").is_empty():
+    tensors = values.given.frame.filter(pl.col("index") == 0)
+    if tensors.is_empty() or values.returned.frame.is_empty():
         return []
     names = tensors["name"].drop_nulls().unique().to_list()
     # One name in all calls: the rule then holds however the argument is passed.
@@ -176,16 +170,16 @@ def _candidates(function: str, example: Example) -> list[Candidate]:
     paths: list[list[str | int]] = [["dtype"], ["device"], ["shape"]]
     for dimension in range(dimensions):
         paths.append(["shape", dimension])
-    outs = sorted(int(n) for n in values.tensors("out")["index"].unique().to_list() if n < 2)
+    outs = sorted(int(n) for n in values.returned.frame["index"].unique().to_list() if n < 2)
     result = []
     for path in paths:
         for out in outs:
             invariant = _invariant(function, name, path, out)
             given, back = _places(invariant)
-            one, two = value_at(given, values), value_at(back, values)
+            one, two = value_at(given, function, values), value_at(back, function, values)
             observed, same = _compared(one, two)
             sized = path != ["dtype"]
-            if sized and one.filter(pl.Series(observed))["key"].n_unique() < MIN_SIZES:
+            if sized and len(set(one.keys[observed])) < MIN_SIZES:
                 continue
             # That sizes agree in some calls is geometry of those layers, no rule: no condition is looked for.
             candidate = example.candidate(invariant, same, observed, conditional=not sized)

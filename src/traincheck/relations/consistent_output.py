@@ -12,12 +12,13 @@ import polars as pl
 from traincheck.invariants import ALWAYS, APIParam, Invariant, VarNameParam, VarParam, VarTypeParam
 from traincheck.relations import call_values_rules as rules
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row
-from traincheck.relations.call_values import PRE_EVENT, ValueCarry, readable, without_tensor
+from traincheck.relations.call_values import PRE_EVENT, ValueCarry, readable
 from traincheck.relations.call_values_names import computes
-from traincheck.relations.call_values_rules import Example, Seen, Values
+from traincheck.relations.call_values_rules import Example, Seen
+from traincheck.relations.call_values_table import Values
 from traincheck.relations.names import short
 from traincheck.relations.tables import Tables, Window
-from traincheck.relations.values import matches, say
+from traincheck.relations.values import say
 from traincheck.relations.wording import condition
 
 NOTHING: Final = "no tensor"
@@ -55,7 +56,7 @@ class ConsistentOutput:
             example = Example(found, function)
             training = example.in_stage("training")
             for attribute in ("dtype", "requires_grad"):
-                column = example.values.attribute("out", [attribute])
+                column = example.values.returned.values([attribute])
                 if attribute == "dtype":
                     constants: list[object] = sorted(column["value"].drop_nulls().unique().to_list())
                 else:  # in evaluation it depends on no_grad(), which is a choice
@@ -133,40 +134,35 @@ def _tensor(path: object) -> str:
 
 
 def _judge(invariant: Invariant, values: Values) -> Seen:
-    param = _param(invariant)
-    tensors = values.tensors("out")
-    column = values.attribute("out", [param.attr_name])
-    mine = np.ones(tensors.height, dtype=bool)
+    param, function = _param(invariant), rules.function_of(invariant)
+    tensors = values.returned
+    at = tensors.of(function)
     if param.var_type != "torch.Tensor":
-        mine = (tensors["type"].cast(pl.String) == param.var_type).fill_null(False).to_numpy()
-    known = ~column["kind"].is_in(["missing", "error"]).fill_null(True).to_numpy()
-    held = column.select(matches(param.const_value).alias("held"))["held"].to_numpy()
-    rows = tensors["row"].to_numpy().astype(np.int64)
-    height = values.height
-    some = np.bincount(rows[mine], minlength=height) > 0
-    unknown = np.bincount(rows[mine & ~known], minlength=height) > 0
-    broken = mine & known & ~held
-    bad = np.bincount(rows[broken], minlength=height) > 0
-    nothing = without_tensor(values.found)
-    observed = nothing | bad | (some & ~unknown)
+        at = at[tensors.types[at] == param.var_type]
+    call = values.local(function, tensors, at)
+    column = tensors.column([param.attr_name])
+    known = column.known[at]
+    broken = known & ~tensors.held(param.attr_name, param.const_value)[at]
+    height = len(values.rows(function))
+    some = np.bincount(call, minlength=height) > 0
+    unknown, bad = (np.bincount(call[mask], minlength=height) > 0 for mask in (~known, broken))
+    nothing = values.nothing[values.rows(function)]
 
     def evidence(wanted: npt.NDArray[np.int64]) -> pl.DataFrame:
         first = np.full(height, -1, dtype=np.int64)
-        at = np.flatnonzero(broken)[::-1]
-        first[rows[at]] = at
-        paths, texts, kinds = tensors["path"].to_list(), column["value"].to_list(), column["kind"].to_list()
-        spots = [int(spot) for spot in first[wanted]]
+        first[call[broken][::-1]] = at[broken][::-1]
+        found = column.at(first[wanted])
         return pl.DataFrame(
             {
-                "variable": [paths[spot] if spot >= 0 else "ret" for spot in spots],
+                "variable": [path if known else "ret" for path, known in zip(found.paths, found.known, strict=True)],
                 "attribute": param.attr_name,
                 "before": str(param.const_value),
-                "after": [NOTHING if spot < 0 else texts[spot] or str(kinds[spot]) for spot in spots],
+                "after": [text if known else NOTHING for text, known in zip(found.texts, found.known, strict=True)],
             },
-            schema={"variable": pl.String, "attribute": pl.String, "before": pl.String, "after": pl.String},
+            schema=rules.EVIDENCE,
         )
 
-    return Seen(observed, bad | nothing, evidence)
+    return Seen(nothing | bad | (some & ~unknown), bad | nothing, evidence)
 
 
 def _invariant(function: str, attribute: str, constant: object) -> Invariant:

@@ -12,9 +12,10 @@ import polars as pl
 from traincheck.invariants import ALWAYS, APIParam, InputOutputParam, Invariant
 from traincheck.relations import call_values_rules as rules
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row
-from traincheck.relations.call_values import PRE_EVENT, ValueCarry, argument
-from traincheck.relations.call_values_places import numbers, say_place, tensor_place, unfollowable, value_at
-from traincheck.relations.call_values_rules import Example, Seen, Values
+from traincheck.relations.call_values import PRE_EVENT, ValueCarry
+from traincheck.relations.call_values_places import say_place, tensor_place, unfollowable, value_at
+from traincheck.relations.call_values_rules import Example, Seen
+from traincheck.relations.call_values_table import Floats, Values
 from traincheck.relations.names import short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition
@@ -34,7 +35,6 @@ MIN_RESULTS: Final = 2
 MOST_DIMENSIONS: Final = 5
 
 _MAXIMA: Final = frozenset(("k", "limit", "top_k", "topk", "num_samples"))
-_EVIDENCE: Final = {"variable": pl.String, "attribute": pl.String, "before": pl.String, "after": pl.String}
 
 Side = Literal["least", "most"]
 
@@ -147,31 +147,27 @@ def _api(invariant: Invariant) -> str:
 
 def _judge(invariant: Invariant, values: Values) -> Seen:
     greater, smaller = _places(invariant)
-    high, low = value_at(greater, values), value_at(smaller, values)
-    up, down = numbers(high), numbers(low)
-    observed = (up.is_not_null() & down.is_not_null()).to_numpy()
-    limit = (down if smaller.is_input else up).fill_null(0.0).to_numpy()
-    slack = SLACK[0] + SLACK[1] * np.abs(limit)
-    # NaN is on no side of a limit: not at most, not at least.
+    function = rules.function_of(invariant)
+    high, low = value_at(greater, function, values), value_at(smaller, function, values)
+    limit, found = (low, high) if smaller.is_input else (high, low)
+    # NaN is on no side of a limit, and infinity minus infinity is NaN: neither is beyond the other.
     with np.errstate(invalid="ignore"):
-        held = up.fill_null(0.0).to_numpy() - down.fill_null(0.0).to_numpy() >= -slack
-    # Infinity minus infinity is not a number, but no side is beyond the other.
-    held |= (up == down).fill_null(False).to_numpy()
+        held = high.numbers - low.numbers >= -(SLACK[0] + SLACK[1] * np.abs(limit.numbers))
+    held |= high.numbers == low.numbers
 
     def evidence(rows: npt.NDArray[np.int64]) -> pl.DataFrame:
-        bound, found = (low, high) if smaller.is_input else (high, low)
         place = greater if smaller.is_input else smaller
         return pl.DataFrame(
             {
-                "variable": found["path"][rows],
+                "variable": found.paths[rows],
                 "attribute": say_place(place).rpartition(".")[2],
-                "before": bound["value"][rows],
-                "after": found["value"][rows],
+                "before": limit.texts[rows],
+                "after": found.texts[rows],
             },
-            schema=_EVIDENCE,
+            schema=rules.EVIDENCE,
         )
 
-    return Seen(observed, ~held, evidence)
+    return Seen(high.numeric & low.numeric, ~held, evidence)
 
 
 def _side_of(name: str) -> Side | None:
@@ -187,8 +183,8 @@ def _candidates(function: str, example: Example, named: Sequence[str]) -> list[C
     outs = _results(function, values)
     result = []
     for name in named:
-        limit = numbers(argument(values.found, name))
-        if limit.null_count() == len(limit):
+        limit = values.argument(function, name)
+        if not limit.numeric.any():
             continue
         argument_place = InputOutputParam(
             param_type="InputOutputParam",
@@ -200,9 +196,9 @@ def _candidates(function: str, example: Example, named: Sequence[str]) -> list[C
             is_input=True,
         )
         for out in outs:
-            found = numbers(value_at(out, values))
-            both = pl.DataFrame({"limit": limit, "found": found}).drop_nulls()
-            if both["found"].n_unique() < MIN_RESULTS or not _near(both):
+            found = value_at(out, function, values)
+            both = limit.numeric & found.numeric
+            if len(np.unique(found.numbers[both])) < MIN_RESULTS or not _near(limit.numbers[both], found.numbers[both]):
                 continue
             order = (out, argument_place) if _side_of(name) == "least" else (argument_place, out)
             invariant = Invariant(
@@ -218,14 +214,14 @@ def _candidates(function: str, example: Example, named: Sequence[str]) -> list[C
     return result
 
 
-def _near(both: pl.DataFrame) -> bool:
-    distance = (pl.col("found") - pl.col("limit")).abs()
-    return bool(both.select((distance <= NEAR * pl.col("limit").abs() + NEAR_ZERO).any()).item())
+def _near(limit: Floats, found: Floats) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(found - limit) <= NEAR * np.abs(limit) + NEAR_ZERO).any())
 
 
 def _results(function: str, values: Values) -> list[InputOutputParam]:
     """Places in the results that may be numbers: dimensions of tensors, and numbers themselves."""
-    tensors = values.tensors("out").filter(pl.col("index") < 2)
+    tensors = values.returned.frame.filter(pl.col("index") < 2)
     result = []
     for index, shapes in sorted(tensors.group_by("index").agg(pl.col("shape").list.len().max()).iter_rows()):
         for dimension in range(min(int(shapes or 0), MOST_DIMENSIONS)):

@@ -192,11 +192,22 @@ ENDINGS = {
 }
 
 
+EVERY_TIME = (
+    "nothing",
+    "sys.exit(3)",
+    "exception",
+    "in a module",
+    "KeyboardInterrupt",
+    "segmentation fault",
+    "SIGKILL",
+)
+
+
 def _addressless(text: bytes) -> bytes:
     return re.sub(rb"0x[0-9a-f]+", b"0x", text)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [e if e in EVERY_TIME else pytest.param(e, marks=pytest.mark.slow) for e in ENDINGS])
 def test_endings(tmp_path: Path, ending: str) -> None:
     """Exit code, output and traceback are those of an unwatched run, and process.json says how it ended."""
     statement, code, end, status, exception = ENDINGS[ending]

@@ -132,6 +132,9 @@ def test_a_closure_that_holds_the_whole_iteration() -> None:
         loop.tracker.forward_begins(True, True)
         loop.tracker.backward_begins()
         loop.tracker.update_ends(loop.optimizer, True)
+        assert loop.tracker.stage == "training"
+        loop.tracker.forward_begins(False, False)  # validation after each update
+        assert loop.tracker.stage == "evaluation"
     assert loop.steps() == [f"step_{what} {n}" for n in (1, 2, 3) for what in ("begin", "end")]
 
 

@@ -96,9 +96,7 @@ class StepTracker:
             self._outside.add(given)
 
     def backward_begins(self) -> None:
-        """A root backward begins: whoever runs backward is training."""
-        if self._in_update:
-            return
+        """A root backward begins, perhaps in a closure of ``step``: whoever runs backward is training."""
         if self.stage == "evaluation" and not self._explicit_stages:
             self._trains_in_eval_mode = True
             self._set_stage("training")
@@ -147,9 +145,7 @@ class StepTracker:
     # --- stages ------------------------------------------------------------------------------------------------------
 
     def forward_begins(self, training_mode: bool, grad_enabled: bool, who: int = 0) -> None:
-        """An outermost call of the module with identity ``who`` begins."""
-        if self._in_update:
-            return
+        """An outermost call of the module with identity ``who`` begins, perhaps in a closure of ``step``."""
         evaluating = not grad_enabled or (
             not training_mode and self._trained_in_train_mode and not self._trains_in_eval_mode
         )

@@ -21,7 +21,7 @@ from traincheck.collect.plan import Plan
 from traincheck.errors import TraincheckError
 from traincheck.invariants import SCHEMA, Equivalent, Invariant, save_invariants
 from traincheck.projection import project
-from traincheck.relations.base import Candidate, Judgement, Numbered, Relation, merge, unwatched
+from traincheck.relations.base import Candidate, Judgement, Numbered, Place, Relation, merge, unwatched
 from traincheck.relations.registry import ALL, BY_NAME
 from traincheck.relations.tables import Tables
 from traincheck.relations.transfer import of_one_program, programs
@@ -42,6 +42,8 @@ class Rejected:
     invariant: Invariant
     reason: str
     counterexample: str | None = None
+    place: Place | None = None
+    """The call in the counter-example; not in the file, whose readers have no references at hand."""
 
     def to_json(self) -> dict[str, Any]:
         """One line of the ``.rejected`` file."""
@@ -170,7 +172,7 @@ def _learn(relation: Relation, references: Sequence[Tables], different: int) -> 
         if candidate.rejected is None:
             good.append(invariant)
         else:
-            rejected.append(Rejected(invariant, candidate.rejected, candidate.counterexample))
+            rejected.append(Rejected(invariant, candidate.rejected, candidate.counterexample, candidate.place))
     kept, failed = _self_check(relation, _once(good), references)
     if different > 1:
         failed += [Rejected(one, f"of {different} programs: {why}") for one in kept if (why := of_one_program(one))]

@@ -158,6 +158,18 @@ class Needs:
         )
 
 
+class Place(NamedTuple):
+    """A call in the references, by their number: where a counter-example stands."""
+
+    reference: int
+    process: int
+    step: int
+    call: int
+
+    def __str__(self) -> str:
+        return f"call {self.call} of process {self.process} in step {self.step} of reference {self.reference}"
+
+
 @dataclass(frozen=True)
 class Candidate:
     """What a relation saw in the references: an invariant, or why it is none."""
@@ -165,6 +177,8 @@ class Candidate:
     invariant: Invariant
     rejected: str | None = None
     counterexample: str | None = None
+    """In words; ``place`` is the call in it, where there is one."""
+    place: Place | None = None
 
 
 @dataclass(frozen=True)

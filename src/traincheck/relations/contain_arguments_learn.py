@@ -16,7 +16,7 @@ import polars as pl
 
 from traincheck.invariants import ALWAYS, APIParam, Arguments, Group, Invariant, Support
 from traincheck.preconditions import Prop, Records, Unexplained, deduce, propose
-from traincheck.relations.base import Candidate
+from traincheck.relations.base import Candidate, Place
 from traincheck.relations.calltree import CallSource, Ints, capture_props, parent_rows, slim
 from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.contain_calls_learn import MIN_CALLS, MIN_STEPS, both, stages_known
@@ -195,10 +195,10 @@ class _Callers(NamedTuple):
         props = [Prop("meta_vars.stage", natural=True), *map(Prop, capture_props(told, parent))]
         return cls(parent, child, every, Records(every.height, [CallSource(every, told)]), props)
 
-    def where(self, row: int) -> str:
-        """A call in words."""
+    def where(self, row: int) -> Place:
+        """Which call it is."""
         bad = self.calls.row(row, named=True)
-        return f"call {bad['call']} of process {bad['own']} in step {bad['step']} of reference {bad['reference']}"
+        return Place(bad["reference"], bad["own"], bad["step"], bad["call"])
 
 
 def _of_pair(callers: _Callers, arguments: Sequence[tuple[_Argument, pl.DataFrame]], known: Group) -> list[Candidate]:
@@ -216,7 +216,8 @@ def _of_pair(callers: _Callers, arguments: Sequence[tuple[_Argument, pl.DataFram
         answer = deduce(positive, features, [PARENT], np.arange(len(positive)))
         if isinstance(answer, Unexplained):
             candidate = _invariant(callers, [about], ALWAYS, positive)
-            result.append(Candidate(candidate, answer.reason, callers.where(answer.example)))
+            where = callers.where(answer.example)
+            result.append(Candidate(candidate, answer.reason, str(where), where))
             continue
         group = answer[PARENT]
         if "meta_vars.stage" not in group.model_dump_json():

@@ -9,7 +9,7 @@ import polars as pl
 
 from traincheck.invariants import ALWAYS, APIParam, Clause, Conjunction, Group, Invariant, Support
 from traincheck.preconditions import Prop, Records, Unexplained, deduce, propose
-from traincheck.relations.base import Candidate
+from traincheck.relations.base import Candidate, Place
 from traincheck.relations.calltree import CallSource, Ints, ancestors, capture_props, parent_rows, slim
 from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.names import learnable
@@ -138,11 +138,13 @@ def _conditional(
         answer = deduce(positive, propose(PARENT, records, positive, props), [PARENT], units)
         if isinstance(answer, Unexplained):
             bad = calls.row(answer.example, named=True)
-            process = bad["process"] % _APART
-            where = f"call {bad['call']} of process {process} in step {bad['step']} of reference {bad['reference']}"
+            where = Place(bad["reference"], bad["process"] % _APART, bad["step"], bad["call"])
             result.append(
                 Candidate(
-                    _invariant(row, ALWAYS, row["held"], row["calls"] - row["held"], 0, 0, 0), answer.reason, where
+                    _invariant(row, ALWAYS, row["held"], row["calls"] - row["held"], 0, 0, 0),
+                    answer.reason,
+                    str(where),
+                    where,
                 )
             )
             continue

@@ -10,7 +10,7 @@ import polars as pl
 
 from traincheck.invariants import ALWAYS, APIParam, Clause, Conjunction, Group, Invariant, Support, VarTypeParam
 from traincheck.preconditions import Prop, Records, Unexplained, deduce, propose
-from traincheck.relations.base import Candidate
+from traincheck.relations.base import Candidate, Place
 from traincheck.relations.call_arrays import CallTable, call_keys, captured, signature
 from traincheck.relations.calltree import capture_props
 from traincheck.relations.contain_calls import PARENT
@@ -197,11 +197,9 @@ def _rejected(
     subject: _Subject, child: VarTypeParam, why: Unexplained, found: Changes, positive: Mask, where: _Where
 ) -> Candidate:
     row, at = found.examples, why.example
-    process = int(row["process"][at])
-    place = (
-        f"{text(int(row['variable'][at]))}.{subject.attribute} in call {row['call'][at]} of process "
-        f"{process % where.apart}, step {row['step'][at]} of reference {process // where.apart}: "
-        f"{found.before.value[at]} -> {found.after.value[at]}"
-    )
+    reference, process = divmod(int(row["process"][at]), where.apart)
+    place = Place(reference, process, int(row["step"][at]), int(row["call"][at]))
+    variable = f"{text(int(row['variable'][at]))}.{subject.attribute}"
+    told = f"{variable} in {place}: {found.before.value[at]} -> {found.after.value[at]}"
     candidate = _candidate(subject, child, {PARENT: ALWAYS, VARIABLE: ALWAYS}, found.examples, positive, where)
-    return Candidate(candidate.invariant, why.reason, place)
+    return Candidate(candidate.invariant, why.reason, told, place)

@@ -22,6 +22,7 @@ from traincheck.relations.base import (
     Judgement,
     Needs,
     Numbered,
+    Place,
     Row,
     StateNeed,
     fit,
@@ -336,7 +337,7 @@ def _learn(function: str, form: Form, frames: Sequence[pl.DataFrame]) -> Candida
     pairs, same = 0, 0
     steps: set[tuple[int, int]] = set()
     processes: set[tuple[int, int]] = set()
-    where = None
+    where, told = None, None
     for number, frame in enumerate(frames):
         rows = frame.filter(pl.col("function") == function)
         for one, two, equal in _pairs(rows, form == "steps", group):
@@ -346,10 +347,8 @@ def _learn(function: str, form: Form, frames: Sequence[pl.DataFrame]) -> Candida
             processes |= {(number, int(p)) for p in np.unique(process)}
             if equal.any() and where is None:
                 bad = rows.row(int(one[equal][0]), named=True)
-                where = (
-                    f"call {bad['call']} of process {bad['process']} in step {bad['step']} of reference {number} was "
-                    f"given the same as call {rows['call'][int(two[equal][0])]}"
-                )
+                where = Place(number, bad["process"], bad["step"], bad["call"])
+                told = f"{where} was given the same as call {rows['call'][int(two[equal][0])]}"
     if not pairs or same == pairs:
         return None
     support = Support(
@@ -369,7 +368,7 @@ def _learn(function: str, form: Form, frames: Sequence[pl.DataFrame]) -> Candida
         support=support,
     )
     if same:
-        return Candidate(invariant, "the same was given again in the references", where)
+        return Candidate(invariant, "the same was given again in the references", told, where)
     if pairs < MIN_PAIRS or len(steps) < MIN_STEPS:
         return Candidate(invariant, f"held for {pairs} pairs of calls in {len(steps)} training steps only")
     return Candidate(invariant)

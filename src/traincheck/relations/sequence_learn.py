@@ -16,7 +16,7 @@ import polars as pl
 
 from traincheck.invariants import ALWAYS, APIParam, Group, Invariant, Support
 from traincheck.preconditions import Mask, Prop, Records, Unexplained, deduce, propose
-from traincheck.relations.base import Candidate
+from traincheck.relations.base import Candidate, Place
 from traincheck.relations.calltree import CallSource, Ints, parent_rows, slim
 from traincheck.relations.names import learnable
 from traincheck.relations.sequence import Rule, Stretches, Walk, walk
@@ -226,10 +226,9 @@ def _candidate(rule: Rule, example: _Example) -> Candidate | None:
     answer = deduce(positive, features, [GROUPS[LEAD]], np.arange(calls.height))
     if isinstance(answer, Unexplained):
         row = calls.row(answer.example, named=True)
-        where = f"call {row['call']} of process {row['process']} in step {row['step']} of reference {row['reference']}"
-        return Candidate(
-            _invariant(LEAD, rule, ALWAYS, example, whole & kept, int((whole & ~kept).sum())), answer.reason, where
-        )
+        where = Place(row["reference"], row["process"], row["step"], row["call"])
+        against = _invariant(LEAD, rule, ALWAYS, example, whole & kept, int((whole & ~kept).sum()))
+        return Candidate(against, answer.reason, str(where), where)
     group = answer[GROUPS[LEAD]]
     invariant = _invariant(LEAD, rule, group, example, whole & kept, int((~positive).sum()))
     return Candidate(invariant, _few(rule, invariant))

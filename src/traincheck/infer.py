@@ -103,7 +103,7 @@ def infer(
     say = progress or (lambda what, done, total: None)
     say("reading", 0, total)
     traces = [run if isinstance(run, Trace) else open_trace(run) for run in runs]
-    references = [Tables.of(trace, _name(trace, n)) for n, trace in enumerate(traces)]
+    references = tables_of(traces)
     different = programs(references)
 
     kept: list[Invariant] = []
@@ -132,6 +132,11 @@ def infer(
     return Inference(tuple(accepted), tuple(rejected), provenance)
 
 
+def tables_of(traces: Sequence[Trace]) -> list[Tables]:
+    """What is learned from, named as the invariants' provenance names it."""
+    return [Tables.of(trace, _name(trace, number)) for number, trace in enumerate(traces)]
+
+
 Learned = tuple[list[Invariant], list[Rejected]]
 
 
@@ -155,7 +160,7 @@ _worker: tuple[list[Tables], int] | None = None
 def _start_worker(given: Sequence[Path | Trace], different: int) -> None:
     global _worker
     traces = [one if isinstance(one, Trace) else open_trace(one) for one in given]
-    _worker = [Tables.of(trace, _name(trace, n)) for n, trace in enumerate(traces)], different
+    _worker = tables_of(traces), different
 
 
 def _learn_by_name(name: str) -> Learned:
@@ -314,4 +319,4 @@ def _version() -> str:
     return __version__
 
 
-__all__ = ["REJECTED", "Candidate", "Inference", "Rejected", "finished", "infer"]
+__all__ = ["REJECTED", "Candidate", "Inference", "Rejected", "finished", "infer", "tables_of"]

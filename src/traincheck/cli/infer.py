@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "traincheck infer runs/good -o good.jsonl",
             "traincheck infer runs/good runs/other-seed -o good.jsonl --json",
+            "traincheck infer runs/good --explain AdamW.step",
         ),
     )(infer)
 
@@ -47,6 +48,16 @@ def infer(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes to learn with; the result is the same.")
     ] = 1,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="NAME|ID",
+            help="Say why there are invariants about this function, variable, relation or id, with examples, and why "
+            "candidates were dropped. Writes a file only with -o.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -55,7 +66,9 @@ def infer(
 
     for run in runs:
         input_folder(run, "a trace")
-    target = fresh_file(output or beside(runs[0], ".invariants.jsonl"), force)
+    target = None
+    if output is not None or subject is None:
+        target = fresh_file(output or beside(runs[0], ".invariants.jsonl"), force)
 
     from traincheck.infer import infer as learn
     from traincheck.trace import open_trace
@@ -63,7 +76,13 @@ def infer(
     with _output.progress("reading") as say:
         traces = [open_trace(run) for run in runs]
         learned = learn(traces, relations=relation, without=no_relation or (), jobs=jobs, progress=say)
-        learned.save(target)
+        if target is not None:
+            learned.save(target)
+    if subject is not None:
+        from traincheck.cli._explain import show
+
+        show(learned, traces, subject, as_json)
+        return
 
     counts = Counter(invariant.relation for invariant in learned)
     if as_json:

@@ -12,6 +12,8 @@ from traincheck.errors import TraincheckError
 from traincheck.invariants import RELATIONS, Clause, Invariant
 
 _ID = re.compile(r"[0-9a-f]{16}")
+_SHORTEST_ID = 6
+"""Digits by which an id may be given; fewer are a word."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,16 @@ def _tensors(invariant: Invariant) -> Iterator[str]:
             for clause in conj.clauses:
                 if isinstance(clause, Clause) and clause.prop_name == "var_name":
                     yield from (str(value) for value in clause.values or [])
+
+
+def is_about(invariant: Invariant, subject: str) -> bool:
+    """Whether ``subject`` is its id (or the beginning of it), its relation, a name it speaks of, or in its sentence."""
+    return (
+        (len(subject) >= _SHORTEST_ID and invariant.key.startswith(subject))
+        or subject.lower() in (invariant.relation.lower(), invariant.relation.removesuffix("Relation").lower())
+        or _any_match([*apis_of(invariant), *tensors_of(invariant)], [subject])
+        or subject.lower() in invariant.text_description.lower()
+    )
 
 
 def support_of(invariant: Invariant) -> int | None:

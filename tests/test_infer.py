@@ -4,15 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from traincheck.check import check
+from traincheck.collect.plan import Plan
 from traincheck.errors import TraincheckError
-from traincheck.infer import REJECTED, infer
-from traincheck.invariants import load_invariants
+from traincheck.infer import REJECTED, Inference, finished, infer
+from traincheck.invariants import ALWAYS, APIParam, Invariant, dump_invariants, load_invariants, parse_invariant
+from traincheck.relations.base import Candidate, Needs
+from traincheck.relations.contain import APIContain
 from traincheck.trace.build import TraceBuilder
+from traincheck.trace.manifest import Manifest
 
 from .relations.worlds import World, texts
 
@@ -156,3 +161,112 @@ def test_bad_input_says_so(tmp_path: Path) -> None:
 
 def test_an_empty_trace_teaches_nothing() -> None:
     assert not len(infer([TraceBuilder().trace()]))
+
+
+# --- what is learned, and by how many processes ----------------------------------------------------------------------
+
+
+def relations_of(learned: Inference) -> set[str]:
+    return {one.relation for one in (*learned, *(rejected.invariant for rejected in learned.rejected))}
+
+
+def test_only_the_relations_asked_for() -> None:
+    trace = World(ranks=2).trace()
+    whole = infer([trace])
+    assert {"APIContainRelation", "ConsistencyRelation", "FunctionCoverRelation"} <= relations_of(whole)
+    some = infer([trace], relations=["Consistency", "FunctionCoverRelation"])
+    assert relations_of(some) == {"ConsistencyRelation", "FunctionCoverRelation"}
+    assert list(some) == [one for one in whole if one.relation in relations_of(some)]
+    assert some.provenance["relations"] == ["ConsistencyRelation", "FunctionCoverRelation"]
+    rest = infer([trace], without=["Consistency", "FunctionCover"])
+    assert {one.key for one in rest} | {one.key for one in some} == {one.key for one in whole}
+    with pytest.raises(TraincheckError, match="unknown relation 'Consistent'"):
+        infer([trace], relations=["Consistent"])
+    with pytest.raises(TraincheckError, match="found none"):
+        infer([trace], relations=["Threshold"], without=["ThresholdRelation"])
+
+
+@pytest.mark.timeout(300)
+def test_processes_side_by_side_learn_the_same_bytes(tmp_path: Path) -> None:
+    folder = World(ranks=2).builder().write(tmp_path / "run")
+    written = []
+    for jobs in (1, 2, 20):
+        target = tmp_path / f"{jobs}.jsonl"
+        infer([folder, World(seed=1).trace()], jobs=jobs).save(target)
+        written.append([target.with_name(target.name + end).read_bytes() for end in ("", REJECTED)])
+    assert written[0] == written[1] == written[2]
+    assert written[0][0]
+    with pytest.raises(TraincheckError, match="--jobs 0"):
+        infer([folder], jobs=0)
+
+
+def test_progress_goes_from_nothing_to_all() -> None:
+    told: list[tuple[str, int, int]] = []
+    infer([World().trace()], relations=["APIContain", "Threshold"], progress=lambda *now: told.append(now))
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert told[0][1] == 0
+    assert told[-1] == ("done", 4, 4)
+    assert [what for what, _, _ in told if what.startswith("learning")] == [
+        "learning APIContainRelation",
+        "learning ThresholdRelation",
+    ]
+
+
+# --- checked against their own references -----------------------------------------------------------------------------
+
+
+def test_a_rule_that_its_reference_breaks_is_rejected_with_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a relation proposes: what does not hold in the references is not written."""
+    trace = World().trace()
+    wrong = finished(APIContain(), never_true())
+    monkeypatch.setattr(APIContain, "hypothesize", lambda self, references: [Candidate(wrong)])
+    learned = infer([trace], relations=["APIContain"])
+    assert not len(learned)
+    (rejected,) = learned.rejected
+    assert rejected.reason == "violated by its own references"
+    assert "step 1" in str(rejected.counterexample)
+
+
+def test_a_rule_that_selective_runs_would_break_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a relation that asks for less than it needs: what a selective run would have seen decides."""
+    trace = World().trace()
+    trace.manifest = Manifest(plan=Plan().to_json())
+    whole = infer([trace], relations=["APIContain"])
+    rule = next(one for one in whole if one.text_description == "AdamW.step() always calls adamw.adamw()")
+    told = APIContain.needs
+
+    def less(self: APIContain, invariant: Invariant) -> Needs:
+        needs = told(self, invariant)
+        return replace(needs, functions=needs.functions - {rule.params[1].api_full_name})
+
+    monkeypatch.setattr(APIContain, "needs", less)
+    learned = infer([trace], relations=["APIContain"])
+    reasons = {rejected.invariant.key: rejected for rejected in learned.rejected}
+    assert rule.key not in {one.key for one in learned}
+    assert reasons[rule.key].reason == "violated by its own references in selective form"
+
+
+def test_equivalents_are_listed_under_what_implies_them() -> None:
+    b = TraceBuilder()
+    for _ in range(4):
+        b.step()
+        with b.call("m.a"), b.call("m.b"), b.call("m.c"):
+            pass
+    learned = infer([b.trace()])
+    listed = {one.text_description: one.equivalents for one in learned if one.equivalents}
+    ((_, (gone,)),) = listed.items()
+    assert gone.text_description == "m.a() always calls m.c()"
+    assert gone.id not in {one.key for one in learned}
+    assert [parse_invariant(line, "text", 1) for line in dump_invariants(learned).splitlines()] == list(learned)
+
+
+def never_true() -> Invariant:
+    def api(name: str) -> APIParam:
+        return APIParam(param_type="APIParam", api_full_name=name)
+
+    return Invariant(
+        text_description="",
+        relation="APIContainRelation",
+        params=[api("torch._tensor.Tensor.backward"), api("torch.nn.modules.module.Module.eval")],
+        precondition={"parent_func_call_pre": ALWAYS},
+    )

@@ -19,7 +19,7 @@ import polars as pl
 
 from traincheck.collect.plan import Plan
 from traincheck.errors import TraincheckError
-from traincheck.invariants import SCHEMA, Equivalent, Invariant, save_invariants
+from traincheck.invariants import SCHEMA, Equivalent, Invariant, write_files
 from traincheck.projection import project
 from traincheck.relations.base import Candidate, Judgement, Numbered, Place, Relation, merge, unwatched
 from traincheck.relations.registry import ALL, BY_NAME
@@ -69,15 +69,8 @@ class Inference(Sequence[Invariant]):
 
     def save(self, path: str | Path) -> None:
         """Write the invariant file, its provenance and ``<path>.rejected``. Raises ``TraincheckError``."""
-        target = Path(path)
-        save_invariants(self.invariants, target, self.provenance)
-        lines = [json.dumps(item.to_json(), ensure_ascii=False) for item in self.rejected]
-        try:
-            target.with_name(target.name + REJECTED).write_text(
-                "".join(f"{line}\n" for line in lines), encoding="utf-8"
-            )
-        except OSError as error:
-            raise TraincheckError(f"cannot write {target}{REJECTED}: {error.strerror or error}") from None
+        rejected = "".join(json.dumps(item.to_json(), ensure_ascii=False) + "\n" for item in self.rejected)
+        write_files(self.invariants, path, self.provenance, beside={REJECTED: rejected})
 
 
 def infer(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from traincheck.errors import TraincheckError
+from traincheck.files import write_whole
 
 SCHEMA: Final = 1
 """Version of our fields in a line, and of the provenance file."""
@@ -395,15 +396,28 @@ def save_invariants(
     invariants: Iterable[Invariant], path: str | Path, provenance: dict[str, Any] | None = None
 ) -> None:
     """Write an invariant file, and its provenance beside it when given. Raises ``TraincheckError`` (unwritable)."""
+    write_files(invariants, path, provenance)
+
+
+def write_files(
+    invariants: Iterable[Invariant],
+    path: str | Path,
+    provenance: dict[str, Any] | None = None,
+    beside: Mapping[str, str] | None = None,
+) -> None:
+    """As ``save_invariants``, with other files ``beside`` it: ending -> text. All of them are written, or none.
+
+    Raises ``TraincheckError`` (unwritable).
+    """
     target = Path(path)
     text = dump_invariants(invariants)
+    files = {target: text}
+    if provenance is not None:
+        header = {"schema": SCHEMA, "sha256": hashlib.sha256(text.encode()).hexdigest(), **provenance}
+        files[provenance_path(target)] = json.dumps(header, indent=2, ensure_ascii=False) + "\n"
+    files.update({target.with_name(target.name + ending): other for ending, other in (beside or {}).items()})
     try:
-        target.write_text(text, encoding="utf-8")
-        if provenance is not None:
-            header = {"schema": SCHEMA, "sha256": hashlib.sha256(text.encode()).hexdigest(), **provenance}
-            provenance_path(target).write_text(
-                json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+        write_whole(files)
     except OSError as error:
         raise TraincheckError(
             f"cannot write {target}: {error.strerror or error}", "choose another place with -o"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from traincheck.errors import TraincheckError
+from traincheck.files import write_whole
 from traincheck.invariants import InvariantFileError
 
 Day = datetime.date
@@ -206,13 +206,7 @@ def save_suppressions(entries: Iterable[Suppression], path: str | Path) -> None:
     target = Path(path)
     text = "".join(json.dumps(one.to_json(), ensure_ascii=False) + "\n" for one in entries)
     try:
-        place = target.resolve()  # a link stays a link
-        new = place.with_name(f".{place.name}.{os.getpid()}.next")
-        try:
-            new.write_text(text, encoding="utf-8")
-            new.replace(place)
-        finally:
-            new.unlink(missing_ok=True)
+        write_whole({target: text})
     except OSError as error:
         raise TraincheckError(f"cannot write {target}: {error.strerror or error}", "another place with -s") from None
 

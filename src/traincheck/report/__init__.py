@@ -26,14 +26,19 @@ FILES: Final = (
 def write_all(result: Result, folder: str | Path) -> Path:
     """Write all reports into ``folder`` (made if needed) and return it. Raises ``TraincheckError`` when it cannot."""
     from traincheck.errors import TraincheckError
+    from traincheck.files import write_whole
     from traincheck.report import html, json_files, legacy
 
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        json_files.write(result, target)
-        legacy.write(result, target)
-        html.write(result, target / "report.html")
+        write_whole(
+            {
+                **json_files.files(result, target),
+                **legacy.files(result, target),
+                target / "report.html": html.render(result),
+            }
+        )
     except OSError as error:
         raise TraincheckError(
             f"cannot write the results to {target}: {error.strerror or error}", "choose another place with -o"

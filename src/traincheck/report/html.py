@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,11 +21,6 @@ _WORDS: Final = {
     "passed": "passed",
     "dormant": "did not apply",
 }
-
-
-def write(result: Result, path: Path) -> None:
-    """Write the report. Raises OSError."""
-    path.write_text(render(result), encoding="utf-8")
 
 
 def render(result: Result) -> str:

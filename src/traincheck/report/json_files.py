@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from traincheck.check import Result
 
 
-def write(result: Result, folder: Path) -> None:
-    """Write both files. Raises OSError."""
+def files(result: Result, folder: Path) -> dict[Path, str]:
+    """Both files: path -> text."""
     whole = result.to_json()
-    (folder / "results.json").write_text(dumps(whole), encoding="utf-8")
     findings = {"schema": whole["schema"], "run": whole["run"], "findings": whole["findings"]}
-    (folder / "findings.json").write_text(dumps(findings), encoding="utf-8")
+    return {folder / "results.json": dumps(whole), folder / "findings.json": dumps(findings)}
 
 
 def dumps(value: Any) -> str:

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 _FILES = {"violated": "failed.log", "passed": "passed.log", "dormant": "not_triggered.log"}
 
 
-def write(result: Result, folder: Path) -> None:
-    """Write the four files. Raises OSError."""
+def files(result: Result, folder: Path) -> dict[Path, str]:
+    """The four files: path -> text."""
+    texts = {}
     for verdict, name in _FILES.items():
         objects = [
             _object(outcome, result.invariants[outcome.index])
             for outcome in result.outcomes
             if outcome.outcome == verdict and not (verdict == "violated" and outcome.suppressed)
         ]
-        text = "".join(json.dumps(item, indent=4) + "\n" for item in objects)
-        (folder / name).write_text(text, encoding="utf-8")
-    (folder / "violations_summary.json").write_text(json.dumps(_summary(result), indent=2) + "\n", encoding="utf-8")
+        texts[folder / name] = "".join(json.dumps(item, indent=4) + "\n" for item in objects)
+    texts[folder / "violations_summary.json"] = json.dumps(_summary(result), indent=2) + "\n"
+    return texts
 
 
 def _object(outcome: Outcome, invariant: Invariant) -> dict[str, Any]:

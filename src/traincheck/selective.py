@@ -102,14 +102,16 @@ def selective(
 
 
 def _unreadable(needs: Needs) -> str | None:
-    """Why something that is to be captured is nothing that can be captured, or None."""
+    """Why something that is needed is nothing that can be captured or observed, or None."""
+    from traincheck.relations.state_needs import never_observed
+
     for function, path in sorted(needs.captures):
         if path != "*":
             try:
                 compile_path(path, None)
             except ValueError as error:
                 return f"of {function}: {error}"
-    return None
+    return never_observed(needs)
 
 
 def _functions(all_needs: Iterable[Needs]) -> dict[str, list[str]]:

@@ -107,6 +107,12 @@ def unwatched(relation: Relation, invariant: Invariant, watch: Watch) -> str | N
         return f"{', '.join(blank)} was not captured in this run ({watch.scope} scope)"
     if needs.states and not watch.state:
         return "state was not observed in this run"
+    if watch.scope is not None and needs.states:  # a run of ours
+        from traincheck.relations.state_needs import never_observed
+
+        stranger = never_observed(needs)
+        if stranger is not None:
+            return stranger
     if watch.parts is not None:
         from traincheck.relations.state_needs import covers
 

@@ -156,8 +156,11 @@ def _told(given: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_one_step(rows: pl.DataFrame) -> Iterator[tuple[Ints, Ints]]:
-    """Pairs of calls of one function in one step, each once: (row of the later by process and call, the other)."""
-    order = rows.with_row_index("row").sort("function", "step", "process", "call", nulls_last=True)
+    """Pairs of calls of one function in one step, each once: (row of the later by rank, process, call; the other).
+
+    By rank first: numbers of processes are given in the order in which these happened to begin.
+    """
+    order = rows.with_row_index("row").sort("function", "step", "rank", "process", "call", nulls_last=True)
     start = _starts(order, ["function", "step"])
     at = np.arange(order.height, dtype=np.int64)
     yield from _pairs(order["row"].to_numpy().astype(np.int64), start, at - start)

@@ -340,7 +340,11 @@ _OTHER: Final = (
 
 
 def _pairs(left: pl.DataFrame, right: pl.DataFrame, equal: list[str], same: bool) -> pl.DataFrame:
-    """Pairs of rows at one place of the run, of different variables, at least one of them new; each pair once."""
+    """Pairs of rows at one place of the run, of different variables, at least one of them new; each pair once.
+
+    Of two variables alike the one on the lower rank comes first, and the pair counts as that rank's. Numbers of
+    processes say nothing: they are given in the order in which processes happened to begin.
+    """
     on = list(dict.fromkeys([*_PLACE, *equal]))
     others = right.select(*on, *(pl.col(name).alias(f"other_{name}") for name in _OTHER))
     pairs = left.join(others, on=on, how="inner", nulls_equal=True).filter(pl.col("new") | pl.col("other_new"))
@@ -350,17 +354,22 @@ def _pairs(left: pl.DataFrame, right: pl.DataFrame, equal: list[str], same: bool
         | (pl.col("variable") != pl.col("other_variable"))
     )
     if same:
-        before = (pl.col("process") < pl.col("other_process")) | (
-            (pl.col("process") == pl.col("other_process"))
-            & (
-                (pl.col("owner") < pl.col("other_owner"))
-                | ((pl.col("owner") == pl.col("other_owner")) & (pl.col("variable") < pl.col("other_variable")))
-            )
-        )
-        pairs = pairs.filter(before)
+        before = _lower("owner") | (_equal("owner") & _lower("variable"))
+        for name in ("process", "_rank"):
+            before = _lower(name) | (_equal(name) & before)
+        known = [pl.col(f"{side}rank").fill_null(2**31 - 1).alias(f"{side}_rank") for side in ("", "other_")]
+        pairs = pairs.with_columns(known).filter(before).drop("_rank", "other__rank")
     else:
         pairs = pairs.filter(different)
     return pairs.sort("step", "process", "seq", "other_process", "other_seq")
+
+
+def _lower(name: str) -> pl.Expr:
+    return pl.col(name) < pl.col(f"other_{name}")
+
+
+def _equal(name: str) -> pl.Expr:
+    return pl.col(name) == pl.col(f"other_{name}")
 
 
 def _records(pairs: pl.DataFrame, facts: pl.DataFrame) -> Records:

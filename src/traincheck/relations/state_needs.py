@@ -51,6 +51,33 @@ def parts_of(needs: Needs) -> dict[str, frozenset[str]]:
     return found
 
 
+_OBSERVED: Final[Mapping[str, frozenset[str]]] = {
+    "input": frozenset({"data", "size", "tensors", "supervised"}),
+    "generator": frozenset({"data"}),
+}
+"""Types of variables of which no more is ever recorded."""
+
+
+def never_observed(needs: Needs) -> str | None:
+    """What of the needs no run of this version records, in full or selective form; None if there is nothing."""
+    for need in sorted(needs.states, key=lambda need: (need.variable_type, need.attribute)):
+        kind, name = need.variable_type, as_recorded(need.attribute).removesuffix(".missing")
+        part = _part(name)
+        known = _OBSERVED.get(kind)
+        if known is not None:
+            lost = name not in known
+        elif _is_tensor(kind):
+            lost = part == STATE or (part == VALUE and kind.endswith("Parameter"))
+            known = frozenset({"data", "grad"}) | FACT_NAMES
+        else:
+            lost, known = False, frozenset()
+        if lost:
+            return (
+                f"{need.attribute} is not observed of variables of type {kind} (observed: {', '.join(sorted(known))})"
+            )
+    return None
+
+
 def covers(parts: Parts, needs: Needs) -> bool:
     """Whether what was observed is enough."""
     return all(wanted <= parts.get(reason, frozenset()) for reason, wanted in parts_of(needs).items())
@@ -92,12 +119,18 @@ def _where(variable_type: str, attribute: str) -> list[tuple[str, tuple[str, ...
     part = _part(attribute)
     if part == MODE:
         return [(MODE, tuple(FULL))]
-    if variable_type.startswith("torch.") or variable_type.endswith(("Parameter", "Tensor")):
+    if _is_tensor(variable_type):
         loss: list[tuple[str, tuple[str, ...] | None]] = [(VALUE, ("loss",))]
         return [(part, None), *(loss if attribute in ("value", "dtype", "requires_grad") else [])]
     if part in (DATA, VALUE):  # a batch
         return [(VALUE, ("batch", "input"))]
     return [(STATE, None), (GROUPS, tuple(FULL))]  # an optimizer's
+
+
+def _is_tensor(variable_type: str) -> bool:
+    """Or a module of torch's own; these have other attributes."""
+    own = variable_type.startswith("torch.") and not variable_type.startswith("torch.optim.")
+    return own or variable_type.endswith(("Parameter", "Tensor"))
 
 
 def _part(attribute: str) -> str:

@@ -25,21 +25,28 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from running import WORKLOADS, peer_command
 
-WORKLOADS = Path(__file__).parent / "workloads"
 OURS = {
     "boundary": ["--scope", "boundary"],
     "full": ["--scope", "full"],
     "full, every 10th": ["--scope", "full", "--every", "10", "--warmup", "1"],
     "boundary, every 10th": ["--scope", "boundary", "--every", "10", "--warmup", "1"],
 }
+SELECTIVE = {
+    "selective": [],
+    "selective, every 10th": ["--every", "10", "--warmup", "1"],
+}
+"""Observed as a file of invariants asks for: see benchmarks/check.py."""
 PEER = {
     "0.x API only": [],
     "0.x subclass": ["--models-to-track", "model", "--model-tracker-style", "subclass"],
 }
 
 
-def trial(mode: str, workload: str, steps: int, folder: Path, peer: str | None) -> dict:
+def trial(
+    mode: str, workload: str, steps: int, folder: Path, peer: str | None = None, rules: Path | None = None
+) -> dict:
     out = folder / "times.json"
     out.unlink(missing_ok=True)
     script = WORKLOADS / f"{workload}.py"
@@ -49,7 +56,8 @@ def trial(mode: str, workload: str, steps: int, folder: Path, peer: str | None) 
     run = folder / "run"
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     cwd = folder
-    if mode in OURS:
+    if mode in OURS or mode in SELECTIVE:
+        words = OURS[mode] if mode in OURS else ["-i", str(rules), *SELECTIVE[mode]]
         command = [
             sys.executable,
             "-m",
@@ -59,12 +67,12 @@ def trial(mode: str, workload: str, steps: int, folder: Path, peer: str | None) 
             "-q",
             "-o",
             str(run),
-            *OURS[mode],
+            *words,
             "--",
             *command,
         ]
     elif mode in PEER:
-        command = peer_command(mode, script, out, steps, run, folder, str(peer))
+        command = peer_command(str(peer), script, [str(out), str(steps)], run, folder, PEER[mode])
         env["PYTHONPATH"] = str(script.parent)
     done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=1800, check=False)
     if not out.exists():
@@ -81,23 +89,13 @@ def trial(mode: str, workload: str, steps: int, folder: Path, peer: str | None) 
     }
     if mode != "plain":
         result["bytes"] = sum(p.stat().st_size for p in run.rglob("*") if p.is_file())
-        if mode in OURS:
+        if mode not in PEER:
             described = [json.loads(p.read_text()) for p in run.glob("processes/*/process.json")]
             result["records"] = sum(d["records"] for d in described)
             result["dropped"] = sum(d["dropped"] for d in described)
         else:
             result["records"] = sum(p.read_bytes().count(b"\n") for p in run.glob("trace_*"))
     return result
-
-
-def peer_command(mode: str, script: Path, out: Path, steps: int, run: Path, folder: Path, python: str) -> list[str]:
-    """The 0.x tool passes no arguments to the program: a shell script does, and it runs in the output folder."""
-    launcher = folder / "run.sh"
-    launcher.write_text(f"#!/bin/sh\nexec {python} {script} {out} {steps}\n")
-    launcher.chmod(0o755)
-    shutil.rmtree(run, ignore_errors=True)
-    tool = Path(python).parent / "traincheck-collect"
-    return [str(tool), "-p", str(script), "-s", str(launcher), "--output-dir", str(run), "-t", "torch", *PEER[mode]]
 
 
 def main() -> None:

@@ -4,10 +4,10 @@
     python benchmarks/check.py --slowdown [--pairs 5] [--train-steps 60]
 
 Sets of invariants: what one full run of 10 steps teaches (``learned``), and ``many``: these, what 0.x learned of an
-MLP (tests/data/verdicts), and with ``--peer`` or ``--invariants`` what 0.x learned of this very program. Each trial is a
-fresh process; reading the trace, the whole run at once and step by step are timed inside it, imports apart; ``command``
-is the whole ``traincheck check`` with start and imports. ``--peer`` names the Python of an environment with the 0.x tool
-(``pip install traincheck==0.2.0 torch==2.13.0``): its own check of its own trace stands beside ours.
+MLP (tests/data/verdicts), and with ``--peer`` or ``--invariants`` what 0.x learned of this very program. Each trial is
+a fresh process; reading the trace, the whole run at once and step by step are timed inside it, imports apart;
+``command`` is the whole ``traincheck check`` with start and imports. ``--peer`` names the Python of an environment with
+the 0.x tool (``pip install traincheck==0.2.0 torch==2.13.0``): its own check of its own trace stands beside ours.
 
 ``--slowdown`` instead trains: plain, and observed as ``learned`` asks for, at every step and at every 10th, in pairs.
 """

@@ -201,5 +201,7 @@ def generalise(column: Column) -> Any:
 
 
 def say(spec: Any) -> str:
-    """A spec in words: ``None``, ``non-None``, ``anything``."""
-    return str(spec).replace("_", "-").replace("none", "None") if isinstance(spec, str) else str(spec)
+    """A spec in words: ``None``, ``non-None``, ``anything``; a constant as it is."""
+    if isinstance(spec, str) and spec in GENERALISED:
+        return spec.replace("_", "-").replace("none", "None")
+    return str(spec)

@@ -8,14 +8,19 @@ layout), else unknown: null, so that nothing is said about it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property, lru_cache
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from traincheck.relations import numbers
+from traincheck.relations.call_arrays import call_keys
 from traincheck.relations.calltree import located, parent_rows, slim
+from traincheck.relations.numbers import KIND, OUTCOME, SIDE, Ints, Mask, Table, code, find, member
 from traincheck.relations.tables import Tables, Window, key_text
 
 PRE_EVENT: Final = "pre_event"
@@ -25,8 +30,10 @@ MODEL_CALL: Final = "torch.nn.modules.module.Module.__call__"
 """The outermost call of a model."""
 
 _ABOVE: Final = ("process", "call", "parent", "location")
-_TOP: Final = r"^(args\[\d+\]|kwargs\.\w+|self)$"
-_RETURNED: Final = r"^ret(\[|$)"
+_TOP: Final = re.compile(r"^(args\[\d+\]|kwargs\.\w+|self)$")
+_RETURNED: Final = re.compile(r"^ret(\[|$)")
+_CALL_BITS: Final = 44
+_PLAIN: Final = tuple(KIND[name] for name in ("none", "bool", "int", "float", "symbol"))
 
 ITEM_SIZES: Final = {
     "torch.float64": 8,
@@ -66,6 +73,8 @@ class ValueCarry:
 
     above: pl.DataFrame
     captures: pl.DataFrame
+    plan: Any = None
+    """What the relation made of its invariants."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,17 @@ class Ended:
     calls: pl.DataFrame
     captures: pl.DataFrame
     above: pl.DataFrame
+
+    @cached_property
+    def captured(self) -> Table:
+        """Columns of the captures as numbers, with ``row``: of the call, -1 if it is not among the calls."""
+        found = numbers.table(self.captures, ("process", "call", "seq", "moment", "path", "kind"))
+        calls = numbers.table(self.calls, ("process", "call"))
+        # Processes of several references have high numbers.
+        known, process = np.unique(calls["process"], return_inverse=True)
+        mine = find(known, found["process"])
+        row = find(process << _CALL_BITS | calls["call"], mine << _CALL_BITS | found["call"])
+        return found.having(row=np.where(mine >= 0, row, -1))
 
     def of(self, function: str) -> Ended:
         """Those of one function."""
@@ -98,21 +118,38 @@ class Ended:
 
 def ended(window: Window, functions: Sequence[str], carry: ValueCarry | None) -> tuple[Ended, ValueCarry]:
     """Calls of these functions that returned in the window, and what the next window needs."""
-    watched = sorted(set(functions))
-    named = pl.col("function").is_in(watched)
-    calls = window.calls.filter(named, pl.col("ended"), pl.col("outcome") == "returned")
-    captures = window.captures.filter(named)
-    above = window.calls.select(_ABOVE)
+    watched = [code(name) for name in functions]
+    called = numbers.table(window.calls, ("process", "call", "function", "ended", "outcome"))
+    given = numbers.table(window.captures, ("process", "call", "function"))
+    wanted = member(called["function"], watched) & (called["ended"] == 1) & (called["outcome"] == OUTCOME["returned"])
+    key = call_keys(called)
+    rows = np.flatnonzero(wanted)
+    rows = rows[np.argsort(key[rows], kind="stable")]
+    own = np.flatnonzero(member(given["function"], watched))
+    captures, of_call = window.captures[own], call_keys(given)[own]
+    above, still = window.calls.select(_ABOVE), called["ended"] != 1
     if carry is not None:
-        captures = pl.concat([carry.captures, captures])
-        known = above.select("process", "call")
-        above = pl.concat([carry.above.join(known, on=["process", "call"], how="anti", maintain_order="left"), above])
-    done = window.calls.filter("ended").select("process", "call")
-    still = above.join(done, on=["process", "call"], how="anti", maintain_order="left")
-    later = captures.join(still.select("process", "call"), on=["process", "call"], how="semi", maintain_order="left")
-    mine = captures.join(calls.select("process", "call"), on=["process", "call"], how="semi", maintain_order="left")
-    table = _place_inside(slim(calls).sort("process", "call"), mine)
-    return Ended(table, mine, above), ValueCarry(still, later)
+        if carry.captures.height:
+            captures = pl.concat([carry.captures, captures])
+            of_call = np.concatenate([_keys(carry.captures), of_call])
+        if carry.above.height:
+            known = _keys(carry.above)
+            lost = ~np.isin(known, key)
+            above = pl.concat([carry.above.filter(lost), above])
+            still = np.concatenate([np.ones(int(lost.sum()), dtype=np.bool_), still])
+            key = np.concatenate([known[lost], key])
+    mine = captures.filter(find(_sorted(wanted, called), of_call) >= 0)
+    later = captures.filter(np.isin(of_call, key[still]))
+    table = _place_inside(slim(window.calls[rows]), mine)
+    return Ended(table, mine, above), ValueCarry(above.filter(still), later)
+
+
+def _sorted(wanted: Mask, called: Table) -> Ints:
+    return np.sort(call_keys(called)[wanted])
+
+
+def _keys(frame: pl.DataFrame) -> Ints:
+    return call_keys(numbers.table(frame, ("process", "call")))
 
 
 def _place_inside(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
@@ -120,6 +157,8 @@ def _place_inside(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
 
     They are taken from its result instead of its entry.
     """
+    if code(MODEL_CALL) not in numbers.table(captures, ("function",))["function"]:
+        return calls
     model = pl.col("function") == MODEL_CALL
     inside = (
         captures.filter(model, pl.col("moment") == "out")
@@ -153,29 +192,35 @@ def outputs(found: Ended) -> pl.DataFrame:
     return _tensors(found, "out", _RETURNED)
 
 
-def _tensors(found: Ended, moment: str, pattern: str) -> pl.DataFrame:
-    rows = found.calls.select("process", "call").with_row_index("row")
-    return (
-        found.captures.filter(pl.col("moment") == moment, pl.col("kind") == "tensor")
-        .with_columns(pl.col("path", "name").cast(pl.String))
-        .filter(pl.col("path").str.contains(pattern))
-        .join(rows, on=["process", "call"], how="inner")
-        .sort("row", "seq")
-        .with_columns((pl.col("seq").rank("ordinal").over("row") - 1).cast(pl.Int64).alias("index"))
+def _tensors(found: Ended, moment: str, pattern: re.Pattern[str]) -> pl.DataFrame:
+    given = found.captured
+    at = np.flatnonzero((given["moment"] == SIDE[moment]) & (given["kind"] == KIND["tensor"]) & (given["row"] >= 0))
+    paths, place = np.unique(given["path"][at], return_inverse=True)
+    fitting = np.array([_fits(pattern, int(path)) for path in paths], dtype=np.bool_)
+    at = at[fitting[place]] if len(at) else at
+    at = at[np.lexsort((given["seq"][at], given["row"][at]))]
+    row = given["row"][at]
+    index = np.arange(len(row)) - np.searchsorted(row, row)
+    return found.captures[at].with_columns(
+        pl.col("path", "name").cast(pl.String),
+        pl.Series("row", row, dtype=pl.UInt32),
+        pl.Series("index", index, dtype=pl.Int64),
     )
+
+
+@lru_cache(maxsize=65536)
+def _fits(pattern: re.Pattern[str], path: int) -> bool:
+    text = numbers.text(path)
+    return text is not None and pattern.search(text) is not None
 
 
 def without_tensor(found: Ended) -> np.ndarray:
     """Which calls certainly gave back no tensor: they returned None, a number or a text."""
-    plain = found.captures.filter(
-        pl.col("moment") == "out",
-        pl.col("path") == "ret",
-        pl.col("kind").is_in(["none", "bool", "int", "float", "symbol"]),
-    )
-    rows = found.calls.select("process", "call").with_row_index("row")
-    hit = rows.join(plain.select("process", "call"), on=["process", "call"], how="semi")["row"].to_numpy()
+    given = found.captured
+    plain = (given["moment"] == SIDE["out"]) & (given["path"] == code("ret")) & member(given["kind"], _PLAIN)
     result = np.zeros(found.calls.height, dtype=bool)
-    result[hit] = True
+    rows = given["row"][plain]
+    result[rows[rows >= 0]] = True
     return result
 
 
@@ -240,7 +285,8 @@ def _value(frame: pl.DataFrame) -> pl.DataFrame:
 def _recorded(tensors: pl.DataFrame, captures: pl.DataFrame, name: str) -> pl.DataFrame | None:
     """Values recorded under ``<path of the tensor>.<name>``; None when there are none."""
     ends = {}
-    for path in captures["path"].unique().cast(pl.String).to_list():
+    for number in np.unique(numbers.table(captures, ("path",))["path"]):
+        path = numbers.text(int(number))
         if path is not None and path.endswith(f".{name}"):
             ends[path] = path[: -len(name) - 1]
     if not ends:

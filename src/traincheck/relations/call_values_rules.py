@@ -25,7 +25,17 @@ from traincheck.invariants import (
     Support,
 )
 from traincheck.preconditions import Prop, Records, Unexplained, deduce, holds, propose
-from traincheck.relations.base import COUNTS, MOST_VIOLATIONS, VIOLATIONS, Candidate, Judgement, Needs, Numbered, fit
+from traincheck.relations.base import (
+    MOST_VIOLATIONS,
+    VIOLATIONS,
+    Candidate,
+    Judgement,
+    Needs,
+    Numbered,
+    Place,
+    fit,
+)
+from traincheck.relations.call_arrays import Tally, judgement
 from traincheck.relations.call_values import (
     PRE_EVENT,
     Ended,
@@ -39,6 +49,7 @@ from traincheck.relations.call_values_names import serves, wraps
 from traincheck.relations.call_values_table import Mask, Values
 from traincheck.relations.calltree import CallSource, capture_props
 from traincheck.relations.names import learnable, short
+from traincheck.relations.numbers import table
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.values import Column
 from traincheck.relations.wording import properties
@@ -107,64 +118,48 @@ def evaluate(
     judge: Judge, invariants: Sequence[Numbered], window: Window, carry: ValueCarry | None
 ) -> tuple[Judgement, ValueCarry]:
     """Judge each call in the window in which it ends."""
-    by_function: dict[str, list[Numbered]] = {}
-    for item in invariants:
-        by_function.setdefault(function_of(item.invariant), []).append(item)
-    found, later = ended(window, list(by_function), carry)
+    plan: _Plan = _Plan.of(invariants) if carry is None else carry.plan
+    found, later = ended(window, plan.functions, carry)
+    later = replace(later, plan=plan)
     if found.calls.is_empty():
         return Judgement(), later
     values = Values(found)
     records = Records(found.calls.height, [CallSource(found.calls, found.captures)])
     masks: dict[str, Mask] = {}
-    tally = _Tally(found.calls)
+    tally = Tally(table(found.calls, ("process", "rank", "step")))
     violations: list[pl.DataFrame] = []
-    for function, mine in by_function.items():
+    for function, mine in plan.rules.items():
         rows = values.rows(function)
         if not len(rows):
             continue
-        for number, invariant in mine:
-            group = invariant.precondition.get(PRE_EVENT)
-            text = "" if group is None else group.model_dump_json()
+        for number, invariant, text in mine:
             if text not in masks:
-                masks[text] = holds(group, records)
+                masks[text] = holds(invariant.precondition.get(PRE_EVENT), records)
             seen = judge(invariant, values)
             applied = masks[text][rows] & seen.observed
             bad = applied & seen.bad
-            tally.add(number, rows, seen.observed, applied, bad)
+            tally.add(number, called=rows, observed=rows[seen.observed], applied=rows[applied], violated=rows[bad])
             if bad.any():
                 which = np.flatnonzero(bad)[:MOST_VIOLATIONS]
                 violations.append(_violations(number, found, rows[which], seen.evidence(which)))
-    return Judgement(tally.counts(), pl.concat([pl.DataFrame(schema=VIOLATIONS), *violations])), later
+    counts = judgement(tally).counts
+    return Judgement(counts, pl.concat([pl.DataFrame(schema=VIOLATIONS), *violations])), later
 
 
-class _Tally:
-    """Counts by rule, process and step, added up without a frame per rule."""
+class _Plan(NamedTuple):
+    """Invariants by function, each with its number and the text of its precondition."""
 
-    def __init__(self, calls: pl.DataFrame) -> None:
-        place = pl.struct("process", "rank", "step")
-        self._code = calls.select((place.rank("dense") - 1).alias("c"))["c"].to_numpy().astype(np.int64)
-        self._places = calls.select("process", "rank", "step").with_columns(pl.Series("code", self._code))
-        self._places = self._places.unique("code").sort("code").drop("code")
-        self._parts: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+    functions: tuple[str, ...]
+    rules: dict[str, list[tuple[int, Invariant, str]]]
 
-    def add(self, number: int, rows: npt.NDArray[np.int64], *masks: Mask) -> None:
-        """Calls at ``rows``: observed, applied, violated."""
-        code, size = self._code[rows], self._places.height
-        sums = np.stack([np.bincount(code, mask, size) for mask in (np.ones(len(rows)), *masks)])
-        here = np.flatnonzero(sums[0])
-        self._parts.append((number, here, sums[:, here].astype(np.int64)))
-
-    def counts(self) -> pl.DataFrame:
-        """In the form of ``COUNTS``."""
-        if not self._parts:
-            return pl.DataFrame(schema=COUNTS)
-        sums = np.concatenate([part for _, _, part in self._parts], axis=1)
-        numbers = np.repeat([number for number, _, _ in self._parts], [len(here) for _, here, _ in self._parts])
-        frame = self._places[np.concatenate([here for _, here, _ in self._parts])].with_columns(
-            pl.Series("invariant", numbers),
-            *(pl.Series(name, sums[n]) for n, name in enumerate(("called", "observed", "applied", "violated"))),
-        )
-        return fit(frame, COUNTS)
+    @classmethod
+    def of(cls, invariants: Sequence[Numbered]) -> _Plan:
+        rules: dict[str, list[tuple[int, Invariant, str]]] = {}
+        for number, invariant in invariants:
+            group = invariant.precondition.get(PRE_EVENT)
+            text = "" if group is None else group.model_dump_json()
+            rules.setdefault(function_of(invariant), []).append((number, invariant, text))
+        return cls(tuple(rules), rules)
 
 
 def _violations(number: int, found: Ended, rows: npt.NDArray[np.int64], evidence: pl.DataFrame) -> pl.DataFrame:
@@ -256,7 +251,8 @@ class Example:
                 "support": support,
             }
         )
-        return Candidate(found, reason, None if reason is None else self._where(example))
+        where = None if reason is None else self._where(example)
+        return Candidate(found, reason, None if where is None else str(where), where)
 
     def in_stage(self, stage: str) -> Mask:
         """Calls made in that stage."""
@@ -284,10 +280,9 @@ class Example:
         ]
         return Group(inverted=False, preconditions=parts)
 
-    def _where(self, row: int) -> str:
+    def _where(self, row: int) -> Place:
         bad = self.calls.row(row, named=True)
-        process = bad["process"] % _APART
-        return f"call {bad['call']} of process {process} in step {bad['step']} of reference {bad['reference']}"
+        return Place(bad["reference"], bad["process"] % _APART, bad["step"], bad["call"])
 
 
 class _Part(Records):

@@ -13,6 +13,7 @@ import polars as pl
 
 from traincheck.relations.call_values import Ended, argument, attribute, inputs, outputs, without_tensor
 from traincheck.relations.calltree import Ints
+from traincheck.relations.numbers import text
 from traincheck.relations.values import matches
 
 Mask = npt.NDArray[np.bool_]
@@ -181,10 +182,11 @@ class Values:
 
 def _by(names: pl.Series) -> dict[str, Ints]:
     """Where each of the names stands, ascending."""
-    grouped = pl.DataFrame({"name": names}).with_row_index("row").group_by("name").agg(pl.col("row").sort())
-    return {
-        str(name): rows.to_numpy().astype(np.int64) for name, rows in zip(grouped["name"], grouped["row"], strict=True)
-    }
+    number = names.cast(pl.Categorical).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    order = np.argsort(number, kind="stable")
+    known, first = np.unique(number[order], return_index=True)
+    parts = np.split(order, first[1:]) if len(known) else []
+    return {str(text(int(n))): rows for n, rows in zip(known, parts, strict=True)}
 
 
 def _objects(texts: pl.Series) -> Texts:

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traincheck.preconditions import meta_column, number_column, text_column
+from traincheck.preconditions import meta_column, text_column
+from traincheck.relations.numbers import objects
 from traincheck.relations.tables import key_text
+from traincheck.relations.values import Column
 
 Ints = npt.NDArray[np.int64]
 
@@ -102,20 +104,17 @@ class CallSource:
         self._calls = calls
         self._captures = captures
 
-    def __call__(self, prop: str) -> pl.DataFrame | None:
+    def __call__(self, prop: str) -> pl.DataFrame | Column | None:
         """Column of a property, None when it is not one of a call."""
         if prop in ("function", "exception"):
-            return text_column(self._calls[prop])
+            return _texts(self._calls[prop])
         if prop == "meta_vars.stage":
-            return text_column(self._calls["stage"])
+            return _texts(self._calls["stage"])
         if prop == "meta_vars.step":
-            return number_column(self._calls["step"])
-        if prop == "rank":
-            return number_column(self._calls["rank"], identity=True)
-        if prop == "process_id":
-            return number_column(self._calls["process"], identity=True)
-        if prop == "thread_id":
-            return number_column(self._calls["thread"], identity=True)
+            return _integers(self._calls["step"])
+        identities = {"rank": "rank", "process_id": "process", "thread_id": "thread"}
+        if prop in identities:
+            return _integers(self._calls[identities[prop]], identity=True)
         if prop.startswith("meta_vars."):
             return meta_column(self._calls["meta"], prop.removeprefix("meta_vars."))
         if prop.startswith("captures."):
@@ -138,6 +137,14 @@ class CallSource:
         return joined.select(
             pl.col("kind").cast(pl.String).fill_null("missing"), "int", "float", "value", key_text().alias("key")
         )
+
+
+def _texts(series: pl.Series) -> Column:
+    return Column.of_texts(objects(series.cast(pl.String)))
+
+
+def _integers(series: pl.Series, identity: bool = False) -> Column:
+    return Column.of_numbers(series.cast(pl.Int64).fill_null(-1).to_numpy(), identity)
 
 
 def capture_props(captures: pl.DataFrame, function: str) -> list[str]:

@@ -8,29 +8,16 @@ met yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from traincheck.invariants import Clause, Conjunction, Group, Invariant, Support, VarNameParam, VarParam, VarTypeParam
-from traincheck.preconditions import (
-    Prop,
-    Records,
-    Unexplained,
-    deduce,
-    holds,
-    meta_column,
-    number_column,
-    propose,
-    text_column,
-)
+from traincheck.preconditions import Prop, Records, Unexplained, deduce, holds, propose
 from traincheck.relations.base import (
-    COUNTS,
     MOST_VIOLATIONS,
-    VIOLATIONS,
     Candidate,
     Explanation,
     Judgement,
@@ -38,11 +25,27 @@ from traincheck.relations.base import (
     Numbered,
     Row,
     StateNeed,
-    fit,
+)
+from traincheck.relations.call_arrays import Tally, judgement
+from traincheck.relations.consistency_pairs import (
+    NAMES,
+    OBSERVATION,
+    Looks,
+    Pairs,
+    PairValues,
+    alphabetical,
+    newest_facts,
+    numbered,
+    pairs_of,
+    places,
+    rows_of,
+    together,
 )
 from traincheck.relations.names import as_recorded, last, short
-from traincheck.relations.tables import Tables, Window, key_text
+from traincheck.relations.numbers import KIND, Ints, Mask, Table, code, member, stack, table, text, texts
+from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition, kind_of, names, properties
+from traincheck.trace import schema
 
 GROUP: Final = "var"
 BASELINE: Final = "baseline"
@@ -52,19 +55,61 @@ MIN_STEPS: Final = 2
 LEARNED_ROLES: Final = ("parameter", "buffer", "optimizer_state")
 """Whose content may be replicated. That ranks share a seed or a batch in one run is no rule."""
 
-_PLACE: Final = ["step", "reason", "moment", "number"]
-_COLUMNS: Final = {"var_name": "variable", "var_type": "variable_type", "owner": "owner", "role": "role"}
-_FROM: Final = "observation."
+
+class Rule(NamedTuple):
+    """One invariant, ready to be evaluated."""
+
+    number: int
+    one: VarParam
+    two: VarParam
+    same: bool
+    """Both parameters speak of the same variables."""
+    equal: tuple[str, ...]
+    """Columns that the precondition demands to be equal: pairs are joined on them instead of filtered afterwards."""
+    group: Group | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The rules, and numbers of the types and attributes that must be looked at for them."""
+
+    rules: tuple[Rule, ...]
+    types: frozenset[int]
+    attributes: frozenset[int]
+    facts: frozenset[int]
+    """Attributes that preconditions ask for."""
+
+    @classmethod
+    def of(cls, invariants: Sequence[Numbered]) -> Program:
+        """From the invariants."""
+        rules = []
+        asked: set[str] = set()
+        for number, invariant in invariants:
+            one, two = _params(invariant)
+            group = invariant.precondition.get(GROUP)
+            rules.append(Rule(number, one, two, _named(one) == _named(two), _join_on(group), group))
+            asked |= {
+                as_recorded(p.removeprefix("attributes.")) for p in properties(invariant) if p.startswith("attributes.")
+            }
+        params = [param for rule in rules for param in (rule.one, rule.two)]
+        facts = frozenset(code(name) for name in asked)
+        return cls(
+            tuple(rules),
+            frozenset(code(param.var_type) for param in params),
+            frozenset(code(param.attr_name) for param in params) | facts,
+            facts,
+        )
 
 
 @dataclass(frozen=True)
 class ConsistencyCarry:
     """Rows of steps that not all processes have left, observations counted so far, last facts of variables."""
 
-    rows: pl.DataFrame
-    counts: pl.DataFrame
-    facts: pl.DataFrame
-    newest: dict[int, int]
+    program: Program
+    rows: Table | None = None
+    looks: Looks = field(default_factory=dict)
+    facts: Table | None = None
+    newest: Mapping[int, int] = field(default_factory=dict)
 
 
 class Consistency:
@@ -100,65 +145,40 @@ class Consistency:
         self, invariants: Sequence[Numbered], window: Window, carry: ConsistencyCarry | None
     ) -> tuple[Judgement, ConsistencyCarry]:
         """Judge each pair when its second variable is seen."""
-        wanted: set[tuple[str, str]] = set()
-        asked: set[str] = set()
-        for _, invariant in invariants:
-            wanted |= {(param.var_type, param.attr_name) for param in _params(invariant)}
-            asked |= {
-                as_recorded(p.removeprefix("attributes.")) for p in properties(invariant) if p.startswith("attributes.")
-            }
-        types = sorted({kind for kind, _ in wanted})
-        attributes = sorted({attribute for _, attribute in wanted} | asked)
-        states = _slim(
-            window.states.filter(
-                pl.col("variable_type").cast(pl.String).is_in(types),
-                pl.col("attribute").cast(pl.String).is_in(attributes),
-            )
-        )
-        states, counts = _numbered(states, None if carry is None else carry.counts)
-        facts = states if carry is None else pl.concat([carry.facts, states], how="diagonal_relaxed")
-        old = states.clear() if carry is None else carry.rows
-        both = pl.concat([old.with_columns(pl.lit(False).alias("new")), states.with_columns(pl.lit(True).alias("new"))])
-        both = both.filter(
-            pl.col("reason") != BASELINE, pl.col("key").is_not_null(), ~pl.col("kind").is_in(["missing", "error"])
-        )
-        parts, violations = [], []
-        for index, invariant in invariants:
-            judged, bad = _judge(index, invariant, both, facts)
-            parts.append(judged)
-            violations.append(bad)
-        newest = dict(carry.newest) if carry is not None else {}
-        for process, step in window.states.group_by("process").agg(pl.col("step").max()).sort("process").iter_rows():
-            newest[process] = max(newest.get(process, 0), step or 0)
+        carry = ConsistencyCarry(Program.of(invariants)) if carry is None else carry
+        program = carry.program
+        place = table(window.states, ("process", "step", "variable_type", "attribute"))
+        watched = member(place["variable_type"], program.types) & member(place["attribute"], program.attributes)
+        states, looks = numbered(rows_of(window.states[np.flatnonzero(watched)]), carry.looks)
+        facts, _ = together(carry.facts, states.take(member(states["attribute"], program.facts)))
+        both, new = together(carry.rows, states.take(_judged(states)))
+        tally = _judge(program, both, new, facts)
+        newest = dict(carry.newest)
+        for process in np.unique(place["process"]).tolist():
+            highest = int(place["step"][place["process"] == process].max())
+            newest[process] = max(newest.get(process, 0), highest)
+        # Without a process that goes on, nothing comes that could be compared with what was.
         done = min((newest.get(process, 0) for process in window.processes), default=2**31 - 1)
-        kept = both.filter(pl.col("step") >= done).drop("new") if window.processes else both.clear().drop("new")
-        last_facts = facts.unique(["process", "owner", "variable", "attribute"], keep="last", maintain_order=True)
-        early = facts.filter(pl.col("step") >= done) if window.processes else facts.clear()
-        facts = pl.concat([last_facts, early]).unique(maintain_order=True).sort("process", "seq")
-        judgement = Judgement(
-            pl.concat(parts) if parts else pl.DataFrame(schema=COUNTS),
-            pl.concat(violations) if violations else pl.DataFrame(schema=VIOLATIONS),
-        )
-        return judgement, ConsistencyCarry(kept, counts, facts, newest)
+        kept = both.take(both["step"] >= done)
+        return judgement(tally), ConsistencyCarry(program, kept, looks, newest_facts(facts, done), newest)
 
     def hypothesize(self, references: Sequence[Tables]) -> list[Candidate]:
         """Content of the same variable on different ranks, per (type, role, attribute)."""
-        frames = []
+        parts = []
         for number, reference in enumerate(references):
-            states, _ = _numbered(_slim(reference.states), None)
-            frames.append(states.with_columns(pl.lit(number).alias("reference")))
-        states = pl.concat(frames).filter(
-            pl.col("role").is_in(LEARNED_ROLES),
-            pl.col("kind").is_in(["digest", "none"]),
-            pl.col("reason") != BASELINE,
-            pl.col("key").is_not_null(),
+            states, _ = numbered(rows_of(reference.states), {})
+            parts.append(states.having(reference=np.full(states.height, number, dtype=np.int64)))
+        states = stack(parts)
+        learned = _judged(states) & member(states["role"], [code(role) for role in LEARNED_ROLES])
+        states = states.take(learned & member(states["kind"], (KIND["digest"], KIND["none"])))
+        keys = [states[name] for name in ("variable_type", "role", "attribute")]
+        kinds = sorted(
+            (tuple(str(text(n)) for n in key), key) for key in set(zip(*(k.tolist() for k in keys), strict=True))
         )
         result: list[Candidate] = []
-        keys = ["variable_type", "role", "attribute"]
-        for (kind, role, attribute), rows in states.sort(*keys, "reference", "process", "seq").group_by(
-            keys, maintain_order=True
-        ):
-            found = _learn(str(kind), str(role), str(attribute), rows, states)
+        for (kind, role, attribute), codes in kinds:
+            mine = np.logical_and.reduce([key == number for key, number in zip(keys, codes, strict=True)])
+            found = _learn(kind, role, attribute, states.take(mine), states)
             if found is not None:
                 result.append(found)
         return result
@@ -225,229 +245,102 @@ def _attribute(name: str) -> str:
     return name.removeprefix("_TRAINCHECK_").removeprefix("_ML_DAIKON_")
 
 
-def _slim(states: pl.DataFrame) -> pl.DataFrame:
-    texts = ("reason", "moment", "function", "variable", "owner", "role", "variable_type", "attribute", "kind", "stage")
-    return states.select(
-        "process",
-        "rank",
-        "span",
-        "seq",
-        "time_ns",
-        "observation",
-        "call",
-        "step",
-        *(pl.col(name).cast(pl.String) for name in texts),
-        "int",
-        "float",
-        "value",
-        "meta",
-        key_text().alias("key"),
-    ).with_columns(pl.col("owner", "reason").fill_null(""))
+def _named(param: VarParam) -> tuple[str, str, str | None]:
+    return param.var_type, param.attr_name, param.var_name if isinstance(param, VarNameParam) else None
 
 
-def _numbered(states: pl.DataFrame, counts: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """With ``number``: how many observations of the same reason and moment the process made before in the step."""
-    by = ["process", "step", "reason", "moment"]
-    looks = states.select(*by, "observation").unique(maintain_order=True)
-    looks = looks.with_columns((pl.col("observation").rank("dense").over(by) - 1).cast(pl.Int64).alias("number"))
-    if counts is not None and counts.height:
-        looks = (
-            looks.join(counts, on=by, how="left", nulls_equal=True, maintain_order="left")
-            .with_columns((pl.col("number") + pl.col("before").fill_null(0)).alias("number"))
-            .drop("before")
-        )
-    total = looks.group_by(by).agg((pl.col("number").max() + 1).alias("before"))
-    if counts is not None:
-        total = pl.concat([counts, total]).group_by(by).agg(pl.col("before").max())
-        newest = total.group_by("process").agg(pl.col("step").max().alias("_newest"))
-        # One step back is enough: a step's observations stand together.
-        total = total.join(newest, on="process").filter(pl.col("step") >= pl.col("_newest") - 1).drop("_newest")
-    joined = states.join(looks, on=[*by, "observation"], how="left", nulls_equal=True, maintain_order="left")
-    return joined, total.sort(by)
-
-
-def _judge(
-    index: int, invariant: Invariant, rows: pl.DataFrame, facts: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    one, two = _params(invariant)
-    left, right = rows.filter(_is(one)), rows.filter(_is(two))
-    called = left.filter("new").group_by("process", "rank", "step").agg(pl.len().cast(pl.Int64).alias("called"))
-    zero = [pl.lit(0, dtype=pl.Int64).alias(name) for name in ("observed", "applied", "violated")]
-    counts = [fit(called.with_columns(pl.lit(index).alias("invariant"), *zero), COUNTS)]
-    same = (one.var_type, one.attr_name, getattr(one, "var_name", None)) == (
-        two.var_type,
-        two.attr_name,
-        getattr(two, "var_name", None),
-    )
-    pairs = _pairs(left, right, _join_on(invariant), same)
-    bad = pl.DataFrame(schema=VIOLATIONS)
-    if pairs.height:
-        applied = holds(invariant.precondition.get(GROUP), _records(pairs, facts))
-        broken = applied & (pairs["key"] != pairs["other_key"]).to_numpy()
-        frame = pairs.with_columns(pl.Series("applied", applied), pl.Series("bad", broken))
-        grouped = frame.group_by("process", "rank", "step").agg(
-            pl.lit(0, dtype=pl.Int64).alias("called"),
-            pl.len().cast(pl.Int64).alias("observed"),
-            pl.col("applied").cast(pl.Int64).sum(),
-            pl.col("bad").cast(pl.Int64).sum().alias("violated"),
-        )
-        counts.append(fit(grouped.with_columns(pl.lit(index).alias("invariant")), COUNTS))
-        bad = fit(
-            frame.filter("bad")
-            .sort("step", "process", "seq", "variable", "other_process", "other_variable")
-            .head(MOST_VIOLATIONS)
-            .with_columns(
-                pl.lit(index).alias("invariant"), pl.col("value").alias("before"), pl.col("other_value").alias("after")
-            ),
-            VIOLATIONS,
-        )
-    return pl.concat(counts), bad
-
-
-def _is(param: VarParam) -> pl.Expr:
-    mine = (pl.col("variable_type") == param.var_type) & (pl.col("attribute") == param.attr_name)
-    return mine & (pl.col("variable") == param.var_name) if isinstance(param, VarNameParam) else mine
-
-
-def _join_on(invariant: Invariant) -> list[str]:
-    """Columns that the precondition demands to be equal: pairs are joined on them instead of filtered afterwards."""
-    group = invariant.precondition.get(GROUP)
+def _join_on(group: Group | None) -> tuple[str, ...]:
     if group is None or group.inverted or len(group.preconditions) != 1:
-        return []
-    clauses = group.preconditions[0].clauses
-    return [
-        _COLUMNS[clause.prop_name]
-        for clause in clauses
-        if isinstance(clause, Clause) and clause.type == "consistent" and clause.prop_name in _COLUMNS
-    ]
-
-
-_OTHER: Final = (
-    "process",
-    "rank",
-    "seq",
-    "span",
-    "owner",
-    "variable",
-    "variable_type",
-    "role",
-    "value",
-    "key",
-    "new",
-    "observation",
-    "meta",
-)
-
-
-def _pairs(left: pl.DataFrame, right: pl.DataFrame, equal: list[str], same: bool) -> pl.DataFrame:
-    """Pairs of rows at one place of the run, of different variables, at least one of them new; each pair once.
-
-    Of two variables alike the one on the lower rank comes first, and the pair counts as that rank's. Numbers of
-    processes say nothing: they are given in the order in which processes happened to begin.
-    """
-    on = list(dict.fromkeys([*_PLACE, *equal]))
-    others = right.select(*on, *(pl.col(name).alias(f"other_{name}") for name in _OTHER))
-    pairs = left.join(others, on=on, how="inner", nulls_equal=True).filter(pl.col("new") | pl.col("other_new"))
-    different = (
-        (pl.col("process") != pl.col("other_process"))
-        | (pl.col("owner") != pl.col("other_owner"))
-        | (pl.col("variable") != pl.col("other_variable"))
+        return ()
+    return tuple(
+        NAMES[clause.prop_name]
+        for clause in group.preconditions[0].clauses
+        if isinstance(clause, Clause) and clause.type == "consistent" and clause.prop_name in NAMES
     )
-    if same:
-        before = _lower("owner") | (_equal("owner") & _lower("variable"))
-        for name in ("process", "_rank"):
-            before = _lower(name) | (_equal(name) & before)
-        known = [pl.col(f"{side}rank").fill_null(2**31 - 1).alias(f"{side}_rank") for side in ("", "other_")]
-        pairs = pairs.with_columns(known).filter(before).drop("_rank", "other__rank")
-    else:
-        pairs = pairs.filter(different)
-    return pairs.sort("step", "process", "seq", "other_process", "other_seq")
 
 
-def _lower(name: str) -> pl.Expr:
-    return pl.col(name) < pl.col(f"other_{name}")
+def _judged(rows: Table) -> Mask:
+    """Rows that are compared: with a value, and not of a baseline."""
+    absent = member(rows["kind"], (KIND["missing"], KIND["error"]))
+    known = np.fromiter((key is not None for key in rows["key"]), dtype=np.bool_, count=rows.height)
+    return np.asarray((rows["reason"] != code(BASELINE)) & ~absent & known)
 
 
-def _equal(name: str) -> pl.Expr:
-    return pl.col(name) == pl.col(f"other_{name}")
-
-
-def _records(pairs: pl.DataFrame, facts: pl.DataFrame) -> Records:
-    return Records(pairs.height, [_PairSource(pairs, facts, ""), _PairSource(pairs, facts, "other_")])
-
-
-class _PairSource:
-    """Properties of one side of pairs."""
-
-    def __init__(self, pairs: pl.DataFrame, facts: pl.DataFrame, side: str) -> None:
-        self._pairs = pairs
-        self._facts = facts
-        self._side = side
-
-    def __call__(self, prop: str) -> pl.DataFrame | None:
-        side = self._side
-        if prop in _COLUMNS:
-            return text_column(self._pairs[f"{side}{_COLUMNS[prop]}"])
-        if prop == "meta_vars.step":
-            return number_column(self._pairs["step"])
-        if prop == "meta_vars.stage":
-            return text_column(self._pairs["stage"])
-        if prop == f"{_FROM}reason":
-            return text_column(self._pairs["reason"])
-        if prop == f"{_FROM}moment":
-            return text_column(self._pairs["moment"])
-        if prop in ("process_id", "thread_id"):  # states of 0.x come one thread a process
-            return number_column(self._pairs[f"{side}process"], identity=True)
-        if prop == "rank":
-            return number_column(self._pairs[f"{side}rank"], identity=True)
-        if prop.startswith("meta_vars."):
-            return meta_column(self._pairs[f"{side}meta"], prop.removeprefix("meta_vars."))
-        if prop.startswith("attributes."):
-            return self._fact(as_recorded(prop.removeprefix("attributes.")))
-        return None
-
-    def _fact(self, attribute: str) -> pl.DataFrame | None:
-        """Value of the attribute when the pair's side was seen: in that observation or the last before it."""
-        side = self._side
-        mine = self._facts.filter(pl.col("attribute") == attribute)
-        if mine.is_empty():
-            return None
-        by = ["process", "owner", "variable"]
-        wanted = self._pairs.select(
-            *(pl.col(f"{side}{name}").alias(name) for name in (*by, "observation"))
-        ).with_row_index("_row")
-        known = mine.sort("observation").select(*by, "observation", "kind", "int", "float", "value", "key")
-        found = wanted.sort("observation").join_asof(
-            known, on="observation", by=by, strategy="backward", check_sortedness=False
+def _judge(program: Program, rows: Table, new: Mask, facts: Table) -> Tally:
+    tally = Tally(rows)
+    at: dict[tuple[str, ...], tuple[Ints, int]] = {}
+    if not new.any():
+        return tally
+    for rule in program.rules:
+        left, right = _is(rule.one, rows), _is(rule.two, rows)
+        if not (new & (left | right)).any():
+            continue
+        if rule.equal not in at:
+            at[rule.equal] = places(rows, rule.equal)
+        pairs = pairs_of(rows, new, left, right, at[rule.equal], rule.same)
+        sides = [PairValues(pairs, side, facts) for side in (pairs.left, pairs.right)]
+        applied = holds(rule.group, Records(len(pairs), sides))
+        bad = pairs.take(applied & ~pairs.equal)
+        tally.add(
+            rule.number,
+            called=np.flatnonzero(left & new),
+            observed=pairs.left,
+            applied=pairs.left[applied],
+            violated=bad.left,
         )
-        return found.sort("_row").select(pl.col("kind").fill_null("missing"), "int", "float", "value", "key")
+        if len(bad):
+            _evidence(tally, rule.number, bad)
+    return tally
+
+
+def _evidence(tally: Tally, number: int, bad: Pairs) -> None:
+    variable, process = alphabetical(bad.rows["variable"]), bad.rows["process"]
+    keys = [variable[bad.right], process[bad.right], variable[bad.left]]
+    keys += [bad.rows[name][bad.left] for name in ("seq", "process", "step")]
+    bad = bad.take(np.lexsort(keys)[:MOST_VIOLATIONS])
+    one, two = bad.rows.take(bad.left), bad.rows.take(bad.right)
+    tally.evidence(
+        number,
+        len(bad),
+        **{name: one[name] for name in ("process", "rank", "step", "seq", "time_ns", "call")},
+        **{name: texts(one[name]) for name in ("stage", "function", "variable", "attribute")},
+        before=one["value"],
+        after=two["value"],
+        other_process=two["process"],
+        other_rank=two["rank"],
+        other_variable=texts(two["variable"]),
+        other_seq=two["seq"],
+    )
+
+
+def _is(param: VarParam, rows: Table) -> Mask:
+    mine: Mask = (rows["variable_type"] == code(param.var_type)) & (rows["attribute"] == code(param.attr_name))
+    return mine & (rows["variable"] == code(param.var_name)) if isinstance(param, VarNameParam) else mine
 
 
 # --- learning ----------------------------------------------------------------------------------------------------
 
 
-def _learn(kind: str, role: str, attribute: str, rows: pl.DataFrame, states: pl.DataFrame) -> Candidate | None:
+def _learn(kind: str, role: str, attribute: str, rows: Table, states: Table) -> Candidate | None:
     """Whether this content is the same on all ranks, and where (at which observations, in which stage)."""
-    if rows.select("reference", "process").unique().group_by("reference").len()["len"].max() in (None, 1):
+    parts = []
+    for reference in np.unique(rows["reference"]):
+        mine = rows["reference"] == reference
+        if len(np.unique(rows["process"][mine])) > 1:
+            parts.append(_same_on_others(rows, mine))
+    if not parts or not any(len(part) for part in parts):
         return None
-    rows = rows.with_columns(pl.lit(True).alias("new"))
-    pairs = pl.concat(
-        [
-            _pairs(mine, mine, ["variable", "owner", "role"], True)
-            for _, mine in rows.group_by(["reference"], maintain_order=True)
-        ]
-    )
-    if pairs.is_empty():
-        return None
-    equal = (pairs["key"] == pairs["other_key"]).to_numpy()
-    content = (pairs["kind"] == "digest").to_numpy()
+    pairs = Pairs(rows, *(np.concatenate([getattr(part, side) for part in parts]) for side in ("left", "right")))
+    equal = pairs.equal
+    one = rows.take(pairs.left)
+    content = one["kind"] == KIND["digest"]
     if not (equal & content).any():
         return None
-    props = [Prop(f"{_FROM}moment", True), Prop(f"{_FROM}reason", True), Prop("meta_vars.stage", True)]
+    props = [Prop(f"{OBSERVATION}moment", True), Prop(f"{OBSERVATION}reason", True), Prop("meta_vars.stage", True)]
     # Both sides agree on these by the place they share: one record says it.
-    single = Records(pairs.height, [_PairSource(pairs, states, "")])
-    answer = deduce(equal, propose(GROUP, single, equal, props), [GROUP], np.arange(pairs.height))
-    roles = states.filter(pl.col("variable_type") == kind)["role"].n_unique()
+    single = Records(len(pairs), [PairValues(pairs, pairs.left, states)])
+    answer = deduce(equal, propose(GROUP, single, equal, props), [GROUP], np.arange(len(pairs)))
+    roles = len(np.unique(states["role"][states["variable_type"] == code(kind)]))
     fixed = [
         Clause(type="consistent", prop_name="var_name", additional_path="None", prop_dtype="str"),
         Clause(type="consistent", prop_name="owner", additional_path="None", prop_dtype="str"),
@@ -458,30 +351,41 @@ def _learn(kind: str, role: str, attribute: str, rows: pl.DataFrame, states: pl.
     more: list[Clause] = []
     reason, counterexample = None, None
     if isinstance(answer, Unexplained):
-        row = pairs.row(answer.example, named=True)
         reason = answer.reason
-        counterexample = f"{row['variable']}.{attribute} in step {row['step']}, {row['moment']} {short(row['reason'])}"
+        row = one.take(np.array([answer.example]))
+        moment = schema.MOMENT.categories[int(row["moment"][0])]
+        where = f"in step {row['step'][0]}, {moment} {short(str(text(row['reason'][0])))}"
+        counterexample = f"{text(row['variable'][0])}.{attribute} {where}"
     else:
         more = [c for conj in answer[GROUP].preconditions for c in conj.clauses if isinstance(c, Clause)]
-    good = pairs.filter(pl.Series(equal & content))
-    steps = good.filter(pl.col("step") > 0).select("reference", "step").n_unique()
-    if reason is None and (good.height < MIN_PAIRS or steps < MIN_STEPS):
-        reason = f"held in {good.height} pairs and {steps} training steps only"
+    good = np.flatnonzero(equal & content)
+    held = one.take(good)
+    training = held["step"] > 0
+    steps = len(set(zip(held["reference"][training].tolist(), held["step"][training].tolist(), strict=True)))
+    if reason is None and (len(good) < MIN_PAIRS or steps < MIN_STEPS):
+        reason = f"held in {len(good)} pairs and {steps} training steps only"
     param = VarTypeParam(param_type="VarTypeParam", var_type=kind, attr_name=attribute)
     support = Support(
-        applications=good.height,
-        excluded=pairs.height - good.height,
+        applications=len(good),
+        excluded=len(pairs) - len(good),
         steps=steps,
-        ranks=pl.concat([good["process"], good["other_process"]]).n_unique(),
-        references=good["reference"].n_unique(),
+        ranks=len(np.unique(rows["process"][np.concatenate([pairs.left[good], pairs.right[good]])])),
+        references=len(np.unique(held["reference"])),
     )
     invariant = Invariant(
         text_description="",
         relation=Consistency.name,
         params=[param, param],
         precondition={GROUP: Group(inverted=False, preconditions=[Conjunction(clauses=[*fixed, *more])])},
-        num_positive_examples=good.height,
-        num_negative_examples=pairs.height - good.height,
+        num_positive_examples=len(good),
+        num_negative_examples=len(pairs) - len(good),
         support=support,
     )
     return Candidate(invariant, reason, counterexample)
+
+
+def _same_on_others(rows: Table, mine: Mask) -> Pairs:
+    """Pairs of the same variable in different processes, of the rows of one reference."""
+    every = np.ones(rows.height, dtype=np.bool_)
+    at = places(rows, ("variable", "owner", "role"))
+    return pairs_of(rows, every, mine, mine, at, same=True).in_order()

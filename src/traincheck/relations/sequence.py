@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import polars as pl
 
 from traincheck.invariants import Clause, Group
 from traincheck.preconditions import Mask, Records, holds
-from traincheck.relations.base import COUNTS, MOST_VIOLATIONS, VIOLATIONS, Judgement, fit
-from traincheck.relations.calltree import CallSource, Ints, slim
+from traincheck.relations.base import MOST_VIOLATIONS, Judgement
+from traincheck.relations.call_arrays import CallTable, CallValues, Tally, call_keys, captured, judgement, signature
+from traincheck.relations.numbers import Array, Ints, Table, code, dense, find, member, stack, texts
 from traincheck.relations.tables import Window
 
-_FAR: Final = 2**63 - 1
 _SEQ_BITS: Final = 44
 """A ``seq`` needs fewer bits, so that one integer can hold a thread and a seq and is sorted by both."""
+
+_FAR: Final = (1 << _SEQ_BITS) - 1
+_THREAD_BITS: Final = 32
 
 
 class Rule(NamedTuple):
@@ -39,20 +40,6 @@ class Rule(NamedTuple):
     """Whether the first call is judged too: the stretch before it begins with the trace."""
 
 
-@dataclass(frozen=True)
-class SequenceCarry:
-    """What spans windows."""
-
-    open: pl.DataFrame
-    """Calls that have not ended."""
-    last: pl.DataFrame
-    """Last call of each stream on each thread: stream, process, thread, span, end."""
-    witnesses: pl.DataFrame
-    """Calls that may still lie in a stretch: signature, process, thread, begin, end."""
-    captures: pl.DataFrame
-    """What open calls were called with, where a precondition asks for it."""
-
-
 class _Stream(NamedTuple):
     """Calls of an anchor that satisfy a precondition; without one, all of them."""
 
@@ -61,10 +48,68 @@ class _Stream(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Program:
+    """The rules, and what must be looked at for them."""
+
+    rules: tuple[Rule, ...]
+    streams: Mapping[_Stream, Group | None]
+    of_rule: tuple[_Stream, ...]
+    """The stream of each rule."""
+    signatures: Mapping[str, int]
+    anchors: frozenset[int]
+    """Functions."""
+    relevant: frozenset[int]
+    """Functions of anchors and witnesses."""
+    witnesses: tuple[str, ...]
+    captured: frozenset[int]
+    """Functions of which captures are needed."""
+
+    @classmethod
+    def of(cls, rules: Sequence[Rule]) -> Program:
+        """From the rules (the same in each window of a run)."""
+        streams: dict[_Stream, Group | None] = {}
+        of_rule = []
+        for rule in rules:
+            streams.setdefault(_Stream(rule.anchor, ""), None)
+            mine = _Stream(rule.anchor, "" if rule.group is None else rule.group.model_dump_json())
+            streams.setdefault(mine, rule.group)
+            of_rule.append(mine)
+        witnesses = tuple(sorted({rule.witness for rule in rules}))
+        names = {*(stream.signature for stream in streams), *witnesses}
+        anchors = frozenset(_function(stream.signature) for stream in streams)
+        return cls(
+            tuple(rules),
+            streams,
+            tuple(of_rule),
+            {name: _number(name) for name in sorted(names)},
+            anchors,
+            anchors | frozenset(_function(name) for name in witnesses),
+            witnesses,
+            frozenset(_function(stream.signature) for stream, group in streams.items() if _asks(group)),
+        )
+
+
+@dataclass(frozen=True)
+class SequenceCarry:
+    """What spans windows."""
+
+    program: Program
+    open: Table | None = None
+    """Calls that have not ended."""
+    last: Table | None = None
+    """Last call of each stream on each thread: stream, pair (process and thread), span, end."""
+    witnesses: Table | None = None
+    """Calls that may still lie in a stretch: signature, pair, begin, end."""
+    captures: Table | None = None
+    """What open calls were called with, where a precondition asks for it."""
+
+
+@dataclass(frozen=True)
 class Stretches:
     """Calls of a stream that ended in the window, and the stretch before each."""
 
-    calls: pl.DataFrame
+    rows: Ints
+    """The calls: rows of the window's table, by process and call."""
     thread: Ints
     """Number of the thread, over all processes."""
     low: Ints
@@ -85,17 +130,14 @@ class Stretches:
 class Walk:
     """The stretches of a window, and the calls that may lie in them."""
 
+    tree: CallTable
     streams: Mapping[_Stream, Stretches]
     witnesses: Mapping[str, _Ends]
     """By signature."""
 
-    def of(self, rule: Rule) -> Stretches | None:
-        """The stretches that the rule speaks of."""
-        return self.streams.get(_stream(rule))
-
-    def every(self, rule: Rule) -> Stretches | None:
-        """The stretches that it would speak of without its precondition."""
-        return self.streams.get(_Stream(rule.anchor, ""))
+    def every(self, rule: Rule) -> Stretches:
+        """The stretches that the rule speaks of, or would without its precondition."""
+        return self.streams[_Stream(rule.anchor, "")]
 
     def kept(self, rule: Rule, stretches: Stretches) -> Mask:
         """Whether a whole call of the witness lies in each stretch."""
@@ -120,144 +162,92 @@ class _Ends:
     begins: Ints
 
     @classmethod
-    def of(cls, rows: pl.DataFrame) -> _Ends:
-        """From calls with ``_thread``, ``begin``, ``end``."""
-        thread = rows["_thread"].to_numpy() << _SEQ_BITS
-        ends, begins = thread + rows["end"].to_numpy(), thread + rows["begin"].to_numpy()
+    def of(cls, thread: Ints, begin: Ints, end: Ints, rows: Ints) -> _Ends:
+        """From calls, ``rows`` of some table."""
+        ends, begins = (thread << _SEQ_BITS) + end, (thread << _SEQ_BITS) + begin
         order = np.argsort(ends, kind="stable")
-        return cls(order, ends[order], np.maximum.accumulate(begins[order]), begins[order])
+        return cls(rows[order], ends[order], np.maximum.accumulate(begins[order]), begins[order])
 
     def before(self, keys: Ints) -> Ints:
         """Position of the last call that ended before each key, -1 for none."""
         return np.searchsorted(self.keys, keys, side="left") - 1
 
 
-def walk(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) -> tuple[Walk, SequenceCarry]:
-    """Lay out the window for these rules (the same in each window of a run)."""
-    streams = _streams(todo)
-    calls = _calls(window, carry)
-    anchors = {stream.signature.partition("\0")[0] for stream in streams}
-    witnesses = sorted({rule.witness for rule in todo})
-    relevant = anchors | {name.partition("\0")[0] for name in witnesses}
-    table = calls.filter(pl.col("function").is_in(sorted(relevant))).sort("process", "thread", "begin_seq")
-    table = table.with_columns(
-        pl.col("end_seq").fill_null(_FAR).cum_max().shift(1).over("process", "thread", "function").alias("_until")
-    )
-    captures = _captures(streams, window, carry)
-    new = table.filter(pl.col("end_seq").is_not_null(), pl.col("signature").is_not_null())
-    # A call inside another call of the same function (super().step()) is part of it.
-    outer = new.filter(pl.col("_until").is_null() | (pl.col("_until") < pl.col("begin_seq")))
-    found = _witnesses(new, witnesses, carry)
-    last = pl.DataFrame(schema=_LAST) if carry is None else carry.last
-    numbers = pl.concat([frame.select(_THREAD) for frame in (outer, last, found)]).unique().sort(_THREAD)
-    numbers = numbers.with_row_index("_thread").with_columns(pl.col("_thread").cast(pl.Int64))
-    outer, last, found = (
-        frame.join(numbers, on=_THREAD, how="left", maintain_order="left") for frame in (outer, last, found)
-    )
-    result: dict[_Stream, Stretches] = {}
+def walk(window: Window, carry: SequenceCarry) -> tuple[Walk, SequenceCarry]:
+    """Lay out the window for the rules of a program."""
+    program = carry.program
+    tree = CallTable.of(window, carry.open)
+    calls = tree.calls
+    captures = captured(window.captures, program.captured)
+    if carry.captures is not None:
+        captures = stack([carry.captures, captures])
+    pair = _pair(calls)
+    outer, new = _ended(tree, pair, program.relevant)
+    found = _witnesses(calls, pair, new, program, carry.witnesses)
+    last = _NO_LAST if carry.last is None else carry.last
+    threads = np.unique(np.concatenate([pair[outer], last["pair"], found["pair"]]))
+    thread = find(threads, pair)
+    streams: dict[_Stream, Stretches] = {}
     lasts = []
-    for number, (stream, group) in enumerate(streams.items()):
-        mine = outer.filter(pl.col("signature") == stream.signature)
-        if group is not None and mine.height:
-            mine = mine.filter(pl.Series(holds(group, Records(mine.height, [CallSource(mine, captures)]))))
-        result[stream], ends = _stretches(mine, last.filter(pl.col("stream") == number), numbers)
-        lasts.append(ends.with_columns(pl.lit(number, dtype=pl.Int64).alias("stream")))
-    ended = {str(name): _Ends.of(rows) for (name,), rows in found.group_by(["signature"], maintain_order=True)}
-    still = calls.filter(pl.col("end_seq").is_null())
-    begun = still.filter(pl.col("function").is_in(sorted(anchors))).join(numbers, on=_THREAD, how="inner")
-    later = captures.join(still.select("process", "call"), on=["process", "call"], how="semi", maintain_order="left")
-    return Walk(result, ended), SequenceCarry(
-        still.drop("signature"),
-        fit(pl.concat(lasts), _LAST) if lasts else pl.DataFrame(schema=_LAST),
-        _prune(found, ended, begun),
-        later,
+    for number, (stream, group) in enumerate(program.streams.items()):
+        rows = outer[calls["signature"][outer] == program.signatures[stream.signature]]
+        if group is not None and len(rows):
+            rows = rows[holds(group, Records(len(rows), [CallValues(calls.take(rows), captures)]))]
+        before = last.take(last["stream"] == number)
+        streams[stream], after = _stretches(calls, rows, thread, before, threads)
+        lasts.append(after.having(stream=np.full(after.height, number, dtype=np.int64)))
+    ended: dict[str, _Ends] = {}
+    at = find(threads, found["pair"])
+    for name in program.witnesses:
+        rows = np.flatnonzero(found["signature"] == program.signatures[name])
+        if len(rows):
+            ended[name] = _Ends.of(at[rows], found["begin"][rows], found["end"][rows], rows)
+    begun = np.flatnonzero(~tree.new & member(calls["function"], program.anchors) & (thread >= 0))
+    begins = (thread[begun] << _SEQ_BITS) + calls["begin_seq"][begun]
+    return Walk(tree, streams, ended), SequenceCarry(
+        program,
+        tree.open,
+        stack(lasts) if lasts else _NO_LAST,
+        found.take(_reachable(ended, np.unique(at), begins)),
+        captures.take(np.isin(call_keys(captures), call_keys(tree.open))),
     )
 
 
-def evaluate(todo: Sequence[Rule], window: Window, carry: SequenceCarry | None) -> tuple[Judgement, SequenceCarry]:
+def evaluate(window: Window, carry: SequenceCarry) -> tuple[Judgement, SequenceCarry]:
     """Judge each call of an anchor in the window in which it ends."""
-    laid, after = walk(todo, window, carry)
-    counts: list[pl.DataFrame] = []
-    violations: list[pl.DataFrame] = []
-    alike: dict[tuple[_Stream, bool], list[Rule]] = {}
-    for rule in todo:
-        alike.setdefault((_stream(rule), rule.first), []).append(rule)
-    tree: pl.DataFrame | None = None
-    for rules in alike.values():
-        stretches, every = laid.of(rules[0]), laid.every(rules[0])
-        if every is None or stretches is None or not every.calls.height:
+    laid, after = walk(window, carry)
+    tally = Tally(laid.tree.calls)
+    for rule, stream in zip(carry.program.rules, carry.program.of_rule, strict=True):
+        stretches, every = laid.streams[stream], laid.every(rule)
+        if not len(every.rows):
             continue
-        judged = stretches.judged(rules[0])
-        counts += _counts(rules, every, stretches, judged)
-        for rule in rules:
-            bad = np.flatnonzero(judged & ~laid.kept(rule, stretches))
-            if not len(bad):
-                continue
-            counts.append(_broken(rule, stretches.calls[bad]))
-            if tree is None:
-                tree = _tree(window, carry)
-            violations.append(_evidence(rule, stretches, bad[:MOST_VIOLATIONS], tree))
-    return Judgement(
-        pl.concat(counts) if counts else pl.DataFrame(schema=COUNTS),
-        pl.concat(violations) if violations else pl.DataFrame(schema=VIOLATIONS),
-    ), after
+        judged = stretches.judged(rule)
+        bad = np.flatnonzero(judged & ~laid.kept(rule, stretches))
+        # How often the anchor was called, the stretch before it was observed whole, and the rule applied.
+        tally.add(
+            rule.number,
+            called=every.rows,
+            observed=every.rows[every.judged(rule)],
+            applied=stretches.rows[judged],
+            violated=stretches.rows[bad],
+        )
+        if len(bad):
+            _evidence(tally, rule, stretches, bad[:MOST_VIOLATIONS], laid.tree)
+    return judgement(tally), after
 
 
 # --- laying out --------------------------------------------------------------------------------------------------
 
-_THREAD: Final = ["process", "thread"]
-_LAST: Final = pl.Schema(
-    {"stream": pl.Int64(), "process": pl.UInt32(), "thread": pl.UInt32(), "span": pl.Int64(), "end": pl.Int64()}
-)
-_WITNESS: Final = pl.Schema(
-    {
-        "signature": pl.String(),
-        "process": pl.UInt32(),
-        "thread": pl.UInt32(),
-        "begin": pl.Int64(),
-        "end": pl.Int64(),
-    }
-)
+_NO_LAST: Final = Table({name: np.empty(0, dtype=np.int64) for name in ("pair", "end", "span", "stream")})
 
 
-def _stream(rule: Rule) -> _Stream:
-    return _Stream(rule.anchor, "" if rule.group is None else rule.group.model_dump_json())
+def _number(name: str) -> int:
+    function, raised, exception = name.partition("\0")
+    return signature(function, exception if raised else None)
 
 
-def _streams(todo: Sequence[Rule]) -> dict[_Stream, Group | None]:
-    streams: dict[_Stream, Group | None] = {}
-    for rule in todo:
-        streams.setdefault(_Stream(rule.anchor, ""), None)
-        streams.setdefault(_stream(rule), rule.group)
-    return streams
-
-
-def _calls(window: Window, carry: SequenceCarry | None) -> pl.DataFrame:
-    """Calls of the window as they are known at its end, with those that were open when it began."""
-    calls = window.calls.with_columns(
-        pl.when("ended").then(pl.col("outcome").cast(pl.String)).otherwise(pl.lit("open")).alias("outcome"),
-        pl.when("ended").then("end_seq").otherwise(None).alias("end_seq"),
-    )
-    table = slim_with_begin(calls)
-    if carry is not None and carry.open.height:
-        earlier = carry.open.join(table.select("process", "call"), on=["process", "call"], how="anti")
-        table = pl.concat([earlier.with_columns(pl.lit(None, dtype=pl.String).alias("signature")), table])
-    return table
-
-
-def slim_with_begin(calls: pl.DataFrame) -> pl.DataFrame:
-    """``slim`` with seqs as signed integers, so that -1 and differences are possible."""
-    return slim(calls).with_columns(
-        pl.col("begin_seq", "end_seq").cast(pl.Int64), pl.col("thread").cast(pl.UInt32).fill_null(0)
-    )
-
-
-def _captures(streams: Mapping[_Stream, Group | None], window: Window, carry: SequenceCarry | None) -> pl.DataFrame:
-    asking = sorted({stream.signature.partition("\0")[0] for stream, group in streams.items() if _asks(group)})
-    captures = window.captures.filter(pl.col("function").cast(pl.String).is_in(asking)) if asking else None
-    if captures is None:
-        return window.captures.clear()
-    return captures if carry is None else pl.concat([carry.captures, captures])
+def _function(name: str) -> int:
+    return code(name.partition("\0")[0])
 
 
 def _asks(group: Group | None) -> bool:
@@ -268,111 +258,87 @@ def _asks(group: Group | None) -> bool:
     )
 
 
-def _witnesses(new: pl.DataFrame, names: Sequence[str], carry: SequenceCarry | None) -> pl.DataFrame:
-    found = fit(
-        new.filter(pl.col("signature").is_in(list(names))).rename({"begin_seq": "begin", "end_seq": "end"}), _WITNESS
-    )
-    return found if carry is None else pl.concat([carry.witnesses, found])
+def _pair(calls: Table) -> Ints:
+    """Process and thread in one number."""
+    pair: Ints = calls["process"] << _THREAD_BITS | np.maximum(calls["thread"], 0)
+    return pair
 
 
-def _stretches(mine: pl.DataFrame, last: pl.DataFrame, numbers: pl.DataFrame) -> tuple[Stretches, pl.DataFrame]:
-    """Stretches before the calls (sorted by thread and begin), and the last call of each thread."""
-    thread, end, span = (mine[name].to_numpy() for name in ("_thread", "end_seq", "span"))
-    ends, spans = np.full(numbers.height, -1, dtype=np.int64), np.full(numbers.height, -1, dtype=np.int64)
-    ends[last["_thread"].to_numpy()] = last["end"].to_numpy()
-    spans[last["_thread"].to_numpy()] = last["span"].to_numpy()
+def _ended(tree: CallTable, pair: Ints, functions: frozenset[int]) -> tuple[Ints, Ints]:
+    """Calls of these functions that ended, by thread and begin: outermost ones, and all.
+
+    A call inside another call of the same function (``super().step()``) is part of it.
+    """
+    calls = tree.calls
+    rows = np.flatnonzero(member(calls["function"], functions))
+    rows = rows[np.lexsort((calls["begin_seq"][rows], pair[rows]))]
+    group, _ = dense(pair[rows], calls["function"][rows])
+    order = np.argsort(group, kind="stable")
+    end = np.where(calls["end_seq"] >= 0, calls["end_seq"], _FAR)[rows[order]]
+    until = np.maximum.accumulate(group[order] << _SEQ_BITS | end)
+    begin = group[order] << _SEQ_BITS | calls["begin_seq"][rows[order]]
+    outermost = np.ones(len(rows), dtype=np.bool_)
+    outermost[order[1:]] = until[:-1] < begin[1:]
+    new = calls["signature"][rows] >= 0
+    return rows[outermost & new], rows[new]
+
+
+def _witnesses(calls: Table, pair: Ints, new: Ints, program: Program, carried: Table | None) -> Table:
+    wanted = [program.signatures[name] for name in program.witnesses]
+    rows = new[member(calls["signature"][new], wanted)]
+    columns: dict[str, Array] = {
+        "signature": calls["signature"][rows],
+        "pair": pair[rows],
+        "begin": calls["begin_seq"][rows],
+        "end": calls["end_seq"][rows],
+    }
+    found = Table(columns, len(rows))
+    return found if carried is None else stack([carried, found])
+
+
+def _stretches(calls: Table, rows: Ints, threads: Ints, last: Table, known: Ints) -> tuple[Stretches, Table]:
+    """Stretches before the calls (by thread and begin), and the last call of each thread."""
+    thread, end, span = threads[rows], calls["end_seq"][rows], calls["span"][rows]
+    ends, spans = np.full(len(known), -1, dtype=np.int64), np.full(len(known), -1, dtype=np.int64)
+    earlier = find(known, last["pair"])
+    ends[earlier], spans[earlier] = last["end"], last["span"]
     low, low_span = ends[thread], spans[thread]
     follows = np.flatnonzero(thread[1:] == thread[:-1]) + 1
     low[follows], low_span[follows] = end[follows - 1], span[follows - 1]
     ends[thread], spans[thread] = end, span  # of several the last one stays
-    stretches = Stretches(
-        mine, thread, low, mine["begin_seq"].to_numpy(), (low >= 0) & (span == low_span), (low < 0) & (span == 0)
+    whole, first = (low >= 0) & (span == low_span), (low < 0) & (span == 0)
+    after = np.flatnonzero(ends >= 0)
+    return (
+        Stretches(rows, thread, low, calls["begin_seq"][rows], whole, first),
+        Table({"pair": known[after], "end": ends[after], "span": spans[after]}, len(after)),
     )
-    after = numbers.with_columns(pl.Series("end", ends), pl.Series("span", spans)).filter(pl.col("end") >= 0)
-    return stretches, after
 
 
-def _prune(found: pl.DataFrame, ended: Mapping[str, _Ends], begun: pl.DataFrame) -> pl.DataFrame:
+def _reachable(ended: Mapping[str, _Ends], threads: Ints, begins: Ints) -> Ints:
     """Witnesses that can still be the latest in a stretch, one that ends where an open anchor began or a later one."""
-    if not found.height:
-        return fit(found, _WITNESS)
-    now = (found["_thread"].unique().to_numpy() << _SEQ_BITS) + (1 << _SEQ_BITS) - 1
-    at = np.sort(np.concatenate([now, (begun["_thread"].to_numpy() << _SEQ_BITS) + begun["begin_seq"].to_numpy()]))
-    kept = []
-    for (name,), mine in found.group_by(["signature"], maintain_order=True):
-        ends = ended[str(name)]
+    at = np.sort(np.concatenate([(threads << _SEQ_BITS) + _FAR, begins]))
+    kept = [np.empty(0, dtype=np.int64)]
+    for ends in ended.values():
         positions = np.arange(len(ends.order))
         holder = np.maximum.accumulate(np.where(ends.begins == ends.latest, positions, 0))
         place = ends.before(at)
-        kept.append(mine[np.unique(ends.order[holder[place[place >= 0]]])])
-    return fit(pl.concat(kept).sort("signature", "process", "thread", "end"), _WITNESS)
+        kept.append(np.unique(ends.order[holder[place[place >= 0]]]))
+    return np.concatenate(kept)
 
 
-# --- counting ----------------------------------------------------------------------------------------------------
-
-_PLACE: Final = ("process", "rank", "step")
-
-
-def _counts(rules: Sequence[Rule], every: Stretches, mine: Stretches, judged: Mask) -> list[pl.DataFrame]:
-    """How often the anchor was called, the stretch before it was observed whole, and the rule applied."""
-    numbers = pl.DataFrame({"invariant": [rule.number for rule in rules]})
-    called = every.calls.select(*_PLACE).with_columns(
-        pl.lit(1, dtype=pl.Int64).alias("called"),
-        pl.Series("observed", every.judged(rules[0])).cast(pl.Int64),
-        pl.lit(0, dtype=pl.Int64).alias("applied"),
-    )
-    applied = mine.calls.select(*_PLACE).with_columns(
-        pl.lit(0, dtype=pl.Int64).alias("called"),
-        pl.lit(0, dtype=pl.Int64).alias("observed"),
-        pl.Series("applied", judged).cast(pl.Int64),
-    )
-    total = (
-        pl.concat([called, applied])
-        .group_by(_PLACE)
-        .agg(pl.col("called", "observed", "applied").sum(), pl.lit(0, dtype=pl.Int64).alias("violated"))
-    )
-    return [fit(numbers.join(total, how="cross"), COUNTS)]
-
-
-def _broken(rule: Rule, calls: pl.DataFrame) -> pl.DataFrame:
-    zero = [pl.lit(0, dtype=pl.Int64).alias(name) for name in ("called", "observed", "applied")]
-    grouped = calls.group_by(_PLACE).agg(pl.len().cast(pl.Int64).alias("violated"))
-    return fit(grouped.with_columns(pl.lit(rule.number).alias("invariant"), *zero), COUNTS)
-
-
-def _evidence(rule: Rule, stretches: Stretches, rows: npt.NDArray[np.int64], tree: pl.DataFrame) -> pl.DataFrame:
+def _evidence(tally: Tally, rule: Rule, stretches: Stretches, bad: Ints, tree: CallTable) -> None:
     """The anchor's call; ``other_variable`` is the function that is missing, ``other_seq`` where the stretch began."""
-    low = pl.Series("other_seq", stretches.low[rows], dtype=pl.Int64)
-    calls = _located(stretches.calls[rows], tree)
-    frame = calls.with_columns(
-        pl.lit(rule.number).alias("invariant"),
-        pl.col("end_seq").alias("seq"),
-        pl.col("end_ns").alias("time_ns"),
-        pl.lit(rule.witness.partition("\0")[0]).alias("other_variable"),
-        low,
-    ).with_columns(pl.when(pl.col("other_seq") >= 0).then("other_seq").otherwise(None).alias("other_seq"))
-    return fit(frame, VIOLATIONS)
-
-
-def _tree(window: Window, carry: SequenceCarry | None) -> pl.DataFrame:
-    """Who called whom, from where: of all calls that the window knows."""
-    columns = ("process", "call", "parent", "location")
-    frames = [window.calls.select(columns)]
-    if carry is not None:
-        frames.append(carry.open.select(columns))
-    return pl.concat(frames).unique(["process", "call"], keep="first")
-
-
-def _located(calls: pl.DataFrame, tree: pl.DataFrame) -> pl.DataFrame:
-    """With the location of the nearest ancestor where a call has none of its own."""
-    found = calls.select("process", pl.col("parent").alias("_up"), "location")
-    for _ in range(1000):
-        if not found.filter(pl.col("location").is_null(), pl.col("_up") > 0).height:
-            break
-        above = tree.rename({"call": "_up", "parent": "_next", "location": "_place"})
-        found = found.join(above, on=["process", "_up"], how="left", maintain_order="left").select(
-            "process",
-            pl.when(pl.col("location").is_null()).then(pl.col("_next").fill_null(0)).otherwise("_up").alias("_up"),
-            pl.coalesce("location", "_place").alias("location"),
-        )
-    return calls.with_columns(found["location"])
+    rows = stretches.rows[bad]
+    calls = tree.calls.take(rows)
+    tally.evidence(
+        rule.number,
+        len(rows),
+        **{name: calls[name] for name in ("process", "rank", "step", "call")},
+        seq=calls["end_seq"],
+        time_ns=calls["end_ns"],
+        stage=texts(calls["stage"]),
+        function=texts(calls["function"]),
+        location=tree.locations(rows),
+        other_variable=np.full(len(rows), rule.witness.partition("\0")[0], dtype=object),
+        other_seq=stretches.low[bad],
+    )

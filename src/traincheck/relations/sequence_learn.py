@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from traincheck.preconditions import Mask, Prop, Records, Unexplained, deduce, p
 from traincheck.relations.base import Candidate, Place
 from traincheck.relations.calltree import CallSource, Ints, parent_rows, slim
 from traincheck.relations.names import learnable
-from traincheck.relations.sequence import Rule, Stretches, Walk, walk
+from traincheck.relations.sequence import Program, Rule, SequenceCarry, Stretches, Walk, walk
 from traincheck.relations.sequence_roles import CORE, KNOWN, Role, may_ask, role_of
 from traincheck.relations.tables import Tables
 
@@ -45,10 +45,11 @@ def hypothesize(references: Sequence[Tables], relation: str) -> list[Candidate]:
         if may_ask(anchor, witness) and any({anchor, witness} <= loop.functions for loop in loops)
     ]
     rules = [Rule(number, anchor, witness, None, False) for number, (anchor, witness) in enumerate(pairs)]
-    walks = [walk(rules, reference.window(), None)[0] if rules else None for reference in references]
+    program = SequenceCarry(Program.of(rules))
+    laid = [Laid.of(reference, program) if rules else None for reference in references]
     candidates = []
     for rule in rules:
-        example = _Example.of(rule, references, loops, walks)
+        example = _Example.of(rule, references, loops, laid)
         if example is not None:
             found = _candidate(rule, example)
             if found is not None and found.invariant.relation == relation:
@@ -151,6 +152,18 @@ def _above(parents: Ints, rows: Ints, height: int) -> Mask:
 # --- from examples to candidates ---------------------------------------------------------------------------------
 
 
+class Laid(NamedTuple):
+    """A reference laid out, and its calls, of which stretches name the rows."""
+
+    walk: Walk
+    calls: pl.DataFrame
+
+    @classmethod
+    def of(cls, reference: Tables, program: SequenceCarry) -> Laid:
+        """The whole run as one window."""
+        return cls(walk(reference.window(), program)[0], slim(reference.calls).sort("process", "call"))
+
+
 @dataclass(frozen=True)
 class _Example:
     """All stretches of one anchor in all references that can tell."""
@@ -165,27 +178,28 @@ class _Example:
 
     @classmethod
     def of(
-        cls, rule: Rule, references: Sequence[Tables], loops: Sequence[Loop], walks: Sequence[Walk | None]
+        cls, rule: Rule, references: Sequence[Tables], loops: Sequence[Loop], walks: Sequence[Laid | None]
     ) -> _Example | None:
         """None when some process that trains does not show it."""
         parts: list[tuple[pl.DataFrame, Stretches, Mask, Mask]] = []
         for number, (reference, loop, laid) in enumerate(zip(references, loops, walks, strict=True)):
-            stretches = None if laid is None else laid.of(rule)
-            if laid is None or stretches is None or rule.anchor not in loop.functions:
+            if laid is None or rule.anchor not in loop.functions:
                 continue
             if not reference.watch.watches(rule.witness):
                 continue
-            if role_of(rule.witness) is Role.DATA and not _outlives(stretches, loop):
+            stretches = laid.walk.every(rule)
+            calls = laid.calls[stretches.rows]
+            if role_of(rule.witness) is Role.DATA and not _outlives(calls, loop):
                 return None
-            shown = set(stretches.calls.filter(pl.Series(stretches.whole))["process"].unique().to_list())
+            shown = set(calls.filter(pl.Series(stretches.whole))["process"].unique().to_list())
             if not loop.processes <= shown:
                 return None
-            calls = stretches.calls.with_columns(pl.lit(number, dtype=pl.Int64).alias("reference"))
-            since = [loop.begun.get((rule.witness, process)) for process in stretches.calls["process"].to_list()]
+            calls = calls.with_columns(pl.lit(number, dtype=pl.Int64).alias("reference"))
+            since = [loop.begun.get((rule.witness, process)) for process in calls["process"].to_list()]
             begun = np.array(
                 [at is not None and at < high for at, high in zip(since, stretches.high, strict=True)], dtype=bool
             )
-            parts.append((calls, stretches, laid.kept(rule, stretches), begun))
+            parts.append((calls, stretches, laid.walk.kept(rule, stretches), begun))
         if not parts:
             return None
         return cls(
@@ -197,9 +211,9 @@ class _Example:
         )
 
 
-def _outlives(stretches: Stretches, loop: Loop) -> bool:
+def _outlives(calls: pl.DataFrame, loop: Loop) -> bool:
     """Whether the anchor was called after data had run out: loaders that look ahead take no batch for their last."""
-    last = stretches.calls.group_by("process").agg(pl.col("begin_seq").max())
+    last = calls.group_by("process").agg(pl.col("begin_seq").max())
     return all(int(seq) > loop.exhausted.get(int(process), int(seq)) for process, seq in last.iter_rows())
 
 

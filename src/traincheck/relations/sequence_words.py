@@ -11,7 +11,7 @@ from traincheck.relations import sequence, sequence_learn
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row
 from traincheck.relations.calltree import signature
 from traincheck.relations.names import short
-from traincheck.relations.sequence import Rule, SequenceCarry
+from traincheck.relations.sequence import Program, Rule, SequenceCarry
 from traincheck.relations.sequence_roles import CORE, Role, role_of
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition, properties
@@ -55,7 +55,9 @@ class Ordered:
         self, invariants: Sequence[Numbered], window: Window, carry: SequenceCarry | None
     ) -> tuple[Judgement, SequenceCarry]:
         """Judge each call of an anchor in the window in which it ends."""
-        return sequence.evaluate(self._rules(invariants), window, carry)
+        if carry is None:
+            carry = SequenceCarry(Program.of(self._rules(invariants)))
+        return sequence.evaluate(window, carry)
 
     def _rules(self, invariants: Sequence[Numbered]) -> list[Rule]:
         """One rule for each two functions that follow one another in the chain."""

@@ -6,7 +6,6 @@ goes away (``| head``) is not an error: the command ends with the code it would 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -89,17 +88,9 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """``value`` as one JSON document on standard output. NaN and infinity, which JSON has not, become strings."""
-    _write(sys.stdout, json.dumps(_strict(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    from traincheck.strictjson import dumps
 
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)
-    if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    return value
+    _write(sys.stdout, dumps(value))
 
 
 def error(message: str, hint: str | None = None) -> None:

@@ -16,6 +16,7 @@ from traincheck.cli import (
     invariants_merge,
     invariants_show,
     invariants_suppress,
+    overhead_run,
     trace_compact,
     trace_diff,
     trace_import,
@@ -62,6 +63,15 @@ invariants = typer.Typer(
     ),
 )
 
+overhead = typer.Typer(
+    name="overhead",
+    cls=Commands,
+    help="Measure what watching costs on real training, with proof that training stays the same.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    epilog=examples("traincheck overhead run studies/digits-cnn.toml --quick -o out/digits"),
+)
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -99,6 +109,8 @@ invariants_filter.register(invariants)
 invariants_merge.register(invariants)
 invariants_diff.register(invariants)
 invariants_suppress.register(invariants)
+app.add_typer(overhead)
+overhead_run.register(overhead)
 doctor.register(app)
 
 

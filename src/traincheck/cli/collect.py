@@ -93,6 +93,10 @@ def collect(
             show_default=False,
         ),
     ] = None,
+    no_state: Annotated[
+        bool,
+        typer.Option("--no-state", help="Record calls only: no models, no optimizer state, no batches. Not with -i."),
+    ] = False,
     package: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,9 +121,12 @@ def collect(
     ours. Child processes are covered. Training stays bitwise the same.
     """
     from traincheck.cli._paths import TRACE_FILES, default_run, fresh_folder, input_file
+    from traincheck.errors import TraincheckError
 
     stages = _stages(stage_only or [])
     files = [input_file(path, "an invariant file") for path in invariants or []]
+    if files and no_state:
+        raise TraincheckError("-i observes what its invariants need, state included", "leave out --no-state, or -i")
 
     from traincheck.collect.launch import LaunchOptions, launch
     from traincheck.collect.plan import Plan
@@ -129,6 +136,7 @@ def collect(
         packages=tuple(dict.fromkeys(["torch", *(package or [])])),
         every=every,
         warmup=warmup,
+        state=not no_state,
         stages=stages,
         trace_workers=trace_workers,
     )

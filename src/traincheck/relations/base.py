@@ -54,6 +54,9 @@ VIOLATIONS: Final = pl.Schema(
 )
 """One failed application a row. ``seq``: the event at which it is known. ``before``, ``after``: canonical texts."""
 
+_NO_COUNTS: Final = pl.DataFrame(schema=COUNTS)
+_NO_VIOLATIONS: Final = pl.DataFrame(schema=VIOLATIONS)
+
 MOST_VIOLATIONS: Final = 2000
 """Rows of evidence kept per invariant and window; the counts are complete."""
 
@@ -69,8 +72,8 @@ class Numbered(NamedTuple):
 class Judgement:
     """What was found in some windows: ``counts`` (schema ``COUNTS``) and ``violations`` (schema ``VIOLATIONS``)."""
 
-    counts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COUNTS))
-    violations: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=VIOLATIONS))
+    counts: pl.DataFrame = field(default_factory=lambda: _NO_COUNTS)
+    violations: pl.DataFrame = field(default_factory=lambda: _NO_VIOLATIONS)
 
 
 def merge(judgements: Iterable[Judgement]) -> Judgement:

@@ -138,10 +138,14 @@ def ended(window: Window, functions: Sequence[str], carry: ValueCarry | None) ->
             above = pl.concat([carry.above.filter(lost), above])
             still = np.concatenate([np.ones(int(lost.sum()), dtype=np.bool_), still])
             key = np.concatenate([known[lost], key])
-    mine = captures.filter(find(_sorted(wanted, called), of_call) >= 0)
-    later = captures.filter(np.isin(of_call, key[still]))
+    mine = _some(captures, find(_sorted(wanted, called), of_call) >= 0)
+    later = _some(captures, np.isin(of_call, key[still]))
     table = _place_inside(slim(window.calls[rows]), mine)
-    return Ended(table, mine, above), ValueCarry(above.filter(still), later)
+    return Ended(table, mine, above), ValueCarry(_some(above, still), later)
+
+
+def _some(frame: pl.DataFrame, rows: Mask) -> pl.DataFrame:
+    return frame if rows.all() else frame[np.flatnonzero(rows)]
 
 
 def _sorted(wanted: Mask, called: Table) -> Ints:
@@ -159,18 +163,17 @@ def _place_inside(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
     """
     if code(MODEL_CALL) not in numbers.table(captures, ("function",))["function"]:
         return calls
-    model = pl.col("function") == MODEL_CALL
-    inside = (
-        captures.filter(model, pl.col("moment") == "out")
-        .unique(["process", "call"], keep="first", maintain_order=True)
-        .select("process", "call", pl.col("stage").cast(pl.String).alias("_stage"), pl.col("step").alias("_step"))
-    )
-    if inside.is_empty():
-        return calls
-    return (
-        calls.join(inside, on=["process", "call"], how="left", maintain_order="left")
-        .with_columns(pl.coalesce(f"_{name}", name).alias(name) for name in ("stage", "step"))
-        .drop("_stage", "_step")
+    given = numbers.table(captures, ("function", "moment", "process", "call", "stage", "step"))
+    inside = given.take((given["function"] == code(MODEL_CALL)) & (given["moment"] == SIDE["out"]))
+    key, first = np.unique(call_keys(inside), return_index=True)
+    at = find(key, _keys(calls))
+    stage, step = calls["stage"].to_list(), calls["step"].to_list()
+    for row in np.flatnonzero(at >= 0).tolist():
+        told = int(first[at[row]])
+        stage[row] = numbers.text(int(inside["stage"][told])) or stage[row]
+        step[row] = int(inside["step"][told]) if inside["step"][told] >= 0 else step[row]
+    return calls.with_columns(
+        pl.Series("stage", stage, dtype=pl.String), pl.Series("step", step, dtype=calls.schema["step"])
     )
 
 
@@ -309,16 +312,16 @@ def _element(tensors: pl.DataFrame, name: str, index: str | int) -> pl.Series:
 
 
 def _derived(tensors: pl.DataFrame, name: str) -> pl.DataFrame:
+    if name in ("dtype", "device", "layout"):
+        return _texts(tensors[name].cast(pl.String))
+    if name in ("requires_grad", "is_leaf"):
+        return _bools(tensors[name])
     device = pl.col("device").cast(pl.String).str.split(":").list.first()
     dtype = pl.col("dtype").cast(pl.String)
     layout = pl.col("layout").cast(pl.String)
     items = dtype.replace_strict(ITEM_SIZES, default=None, return_dtype=pl.Int64)
     count = pl.col("shape").list.eval(pl.element().product()).list.first().fill_null(1)
     strided = pl.when(layout.is_null() | (layout == "torch.strided")).then(True)
-    if name in ("dtype", "device", "layout"):
-        return _texts(tensors.select(pl.col(name).cast(pl.String).alias("t"))["t"])
-    if name in ("requires_grad", "is_leaf"):
-        return _bools(tensors[name])
     if name == "shape":
         text = pl.concat_str(
             pl.lit("["), pl.col("shape").list.eval(pl.element().cast(pl.String)).list.join(", "), pl.lit("]")

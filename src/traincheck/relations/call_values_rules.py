@@ -142,8 +142,8 @@ def evaluate(
             if bad.any():
                 which = np.flatnonzero(bad)[:MOST_VIOLATIONS]
                 violations.append(_violations(number, found, rows[which], seen.evidence(which)))
-    counts = judgement(tally).counts
-    return Judgement(counts, pl.concat([pl.DataFrame(schema=VIOLATIONS), *violations])), later
+    judged = judgement(tally)
+    return replace(judged, violations=pl.concat(violations)) if violations else judged, later
 
 
 class _Plan(NamedTuple):

@@ -11,15 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from traincheck.invariants import GENERALISED
 from traincheck.relations.call_values import Ended, argument, attribute, inputs, outputs, without_tensor
 from traincheck.relations.calltree import Ints
-from traincheck.relations.numbers import text
-from traincheck.relations.values import matches
+from traincheck.relations.numbers import table, text, texts
+from traincheck.relations.values import among, constants, matches
 
 Mask = npt.NDArray[np.bool_]
 Texts = npt.NDArray[np.object_]
 Floats = npt.NDArray[np.float64]
 
+_DESCRIBED: Final = ("dtype", "device", "layout")
+_FLAGS: Final = ("requires_grad", "is_leaf")
 _NOWHERE: Final[Ints] = np.empty(0, dtype=np.int64)
 
 
@@ -128,14 +131,41 @@ class Tensors:
         """An attribute of each."""
         key = tuple(path)
         if key not in self._columns:
-            self._columns[key] = Column.of(self.values(path), self.paths)
+            self._columns[key] = self._plain(key) or Column.of(self.values(path), self.paths)
         return self._columns[key]
+
+    def _plain(self, path: tuple[str | int, ...]) -> Column | None:
+        """What ``values`` says, of attributes of the descriptor that were not recorded otherwise; else None."""
+        name = str(path[0])
+        if len(path) > 1 or name not in (*_DESCRIBED, *_FLAGS) or self._recorded(name):
+            return None
+        if name in _FLAGS:
+            flags = self.frame[name].to_list()
+            found = np.array([None if flag is None else str(flag) for flag in flags], dtype=object)
+        else:
+            found = texts(table(self.frame, (name,))[name])
+        known = found != None  # noqa: E711 - of each element
+        nothing = np.zeros(len(found), dtype=bool)
+        return Column(known, found, np.full(len(found), np.nan), nothing, found, self.paths)
+
+    def _recorded(self, name: str) -> bool:
+        return any(path.endswith(f".{name}") for path in self._all_paths)
+
+    @cached_property
+    def _all_paths(self) -> list[str]:
+        every = np.unique(table(self._captures, ("path",))["path"])
+        return [path for path in texts(every).tolist() if path is not None]
 
     def held(self, name: str, constant: Any) -> Mask:
         """Whether the attribute is the constant."""
         key = (name, json.dumps(constant))
         if key not in self._held:
-            self._held[key] = self.values([name]).select(matches(constant).alias("held"))["held"].to_numpy()
+            general = isinstance(constant, str) and constant in GENERALISED
+            plain = None if general else self._plain((name,))
+            if plain is not None:
+                self._held[key] = among(plain.keys, constants(constant))
+            else:
+                self._held[key] = self.values([name]).select(matches(constant).alias("held"))["held"].to_numpy()
         return self._held[key]
 
 

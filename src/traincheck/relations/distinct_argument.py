@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,7 +14,6 @@ from traincheck.invariants import APIParam, Clause, Conjunction, Group, Invarian
 from traincheck.preconditions import Records, holds
 from traincheck.relations import call_values_rules as rules
 from traincheck.relations.base import (
-    COUNTS,
     MOST_VIOLATIONS,
     VIOLATIONS,
     Candidate,
@@ -27,9 +26,10 @@ from traincheck.relations.base import (
     StateNeed,
     fit,
 )
+from traincheck.relations.call_arrays import Tally, call_keys
+from traincheck.relations.call_arrays import judgement as of_tallies
 from traincheck.relations.call_values import MODEL_CALL, ValueCarry, ended
 from traincheck.relations.call_values_content import (
-    CONTENT,
     contents,
     digests,
     in_neighbouring_steps,
@@ -38,6 +38,7 @@ from traincheck.relations.call_values_content import (
 )
 from traincheck.relations.calltree import CallSource, Ints
 from traincheck.relations.names import learnable, short
+from traincheck.relations.numbers import Mask, code, member, objects, table
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition, properties
 
@@ -102,16 +103,16 @@ class DistinctArgument:
         if carry is not None:
             seen = pl.concat([carry.digests, seen])
         new = contents(found, seen)
-        old = pl.DataFrame(schema=CONTENT) if carry is None else carry.rows
-        rows = pl.concat([old, new])
-        fresh = np.arange(rows.height) >= old.height
-        table = _Rows(rows, fresh)
-        counts, violations = [_called(invariants, found.calls, new)], []
+        rows = new if carry is None or not carry.rows.height else pl.concat([carry.rows, new])
+        calls = _Calls(rows, np.arange(rows.height) >= rows.height - new.height)
+        counted, judged = Tally(table(found.calls, ("process", "rank", "step"))), Tally(calls.places)
+        returned = _Calls(found.calls, np.isin(_keys(found.calls), _keys(new)))
+        violations = [pl.DataFrame(schema=VIOLATIONS)]
         for number, invariant in invariants:
-            judged, bad = _judge(number, invariant, table)
-            counts.append(judged)
-            violations.append(bad)
-        judgement = Judgement(pl.concat(counts), pl.concat([pl.DataFrame(schema=VIOLATIONS), *violations]))
+            mine = returned.of(rules.function_of(invariant))
+            counted.add(number, called=mine.rows, observed=mine.rows[mine.marked])
+            violations.append(_judge(number, invariant, calls, judged))
+        judgement = replace(of_tallies(counted, judged), violations=pl.concat(violations))
         still = seen.join(values.above, on=["process", "call"], how="semi", maintain_order="left")
         return judgement, _carry(window, carry, functions, values, still, rows)
 
@@ -196,25 +197,42 @@ def _across(invariant: Invariant) -> bool:
     )
 
 
-class _Rows:
-    """Calls to compare, partitioned by function."""
+class _Mine(NamedTuple):
+    """Calls of one function."""
 
-    def __init__(self, rows: pl.DataFrame, fresh: np.ndarray) -> None:
-        self._rows = rows
-        self._fresh = fresh
-        self._of: dict[str, tuple[pl.DataFrame, np.ndarray]] = {}
+    frame: pl.DataFrame
+    rows: Ints
+    """Where they stand among all calls."""
+    marked: Mask
 
-    def of(self, function: str) -> tuple[pl.DataFrame, np.ndarray]:
-        """Calls of the function, and which of them are new."""
+
+class _Calls:
+    """Calls, some of them marked, by function."""
+
+    def __init__(self, frame: pl.DataFrame, marked: Mask) -> None:
+        self.places = table(frame, ("process", "rank", "step"))
+        self._frame = frame
+        self._marked = marked
+        self._names = objects(frame["function"])
+        self._of: dict[str, _Mine] = {}
+
+    def of(self, function: str) -> _Mine:
+        """Those of the function."""
         if function not in self._of:
-            mine = (self._rows["function"] == function).to_numpy()
-            self._of[function] = (self._rows.filter(mine), self._fresh[mine])
+            rows = np.flatnonzero(self._names == function)
+            self._of[function] = _Mine(self._frame[rows], rows, self._marked[rows])
         return self._of[function]
 
 
+def _keys(frame: pl.DataFrame) -> Ints:
+    return call_keys(table(frame, ("process", "call")))
+
+
 def _codes(rows: pl.DataFrame, column: str) -> Ints:
-    codes: Ints = rows[column].rank("dense").fill_null(0).to_numpy().astype(np.int64)
-    return codes
+    """Numbers that are equal where the values are; 0 for none."""
+    known: dict[object, int] = {}
+    values = rows[column].to_list()
+    return np.array([0 if one is None else known.setdefault(one, len(known) + 1) for one in values], dtype=np.int64)
 
 
 def _pairs(rows: pl.DataFrame, across: bool, group: Group | None) -> Iterator[tuple[Ints, Ints, np.ndarray]]:
@@ -234,30 +252,17 @@ def _pairs(rows: pl.DataFrame, across: bool, group: Group | None) -> Iterator[tu
         yield one[told], two[told], same[told]
 
 
-def _judge(number: int, invariant: Invariant, table: _Rows) -> tuple[pl.DataFrame, pl.DataFrame]:
-    rows, fresh = table.of(rules.function_of(invariant))
-    applied = np.zeros(rows.height, dtype=np.int64)
-    violated = np.zeros(rows.height, dtype=np.int64)
+def _judge(number: int, invariant: Invariant, calls: _Calls, tally: Tally) -> pl.DataFrame:
+    """Counts pairs of which one is new; the violations."""
+    mine = calls.of(rules.function_of(invariant))
     bad: list[tuple[Ints, Ints]] = []
-    for one, two, same in _pairs(rows, _across(invariant), invariant.precondition.get(GROUP)):
-        new = fresh[one] | fresh[two]
-        one, two, same = one[new], two[new], same[new]
-        applied += np.bincount(one, minlength=rows.height)
-        violated += np.bincount(one[same], minlength=rows.height)
-        bad.append((one[same], two[same]))
-    frame = rows.select("process", "rank", "step").with_columns(
-        pl.lit(number).alias("invariant"),
-        pl.lit(0, dtype=pl.Int64).alias("called"),
-        pl.lit(0, dtype=pl.Int64).alias("observed"),
-        pl.Series("applied", applied),
-        pl.Series("violated", violated),
-    )
-    counts = (
-        fit(frame.filter(pl.col("applied") > 0), COUNTS)
-        .group_by("invariant", "process", "rank", "step")
-        .agg(pl.col("called", "observed", "applied", "violated").sum())
-    )
-    return counts, _violations(number, rows, bad)
+    if mine.marked.any():
+        for one, two, same in _pairs(mine.frame, _across(invariant), invariant.precondition.get(GROUP)):
+            new = mine.marked[one] | mine.marked[two]
+            one, two, same = one[new], two[new], same[new]
+            tally.add(number, applied=mine.rows[one], violated=mine.rows[one[same]])
+            bad.append((one[same], two[same]))
+    return _violations(number, mine.frame, bad)
 
 
 def _violations(number: int, rows: pl.DataFrame, bad: Sequence[tuple[Ints, Ints]]) -> pl.DataFrame:
@@ -285,23 +290,6 @@ def _violations(number: int, rows: pl.DataFrame, bad: Sequence[tuple[Ints, Ints]
     return fit(frame, VIOLATIONS)
 
 
-def _called(invariants: Sequence[Numbered], calls: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """How often the functions returned, and how often something of what they were given is known."""
-    numbers = pl.DataFrame(
-        [(number, rules.function_of(invariant)) for number, invariant in invariants],
-        schema={"invariant": pl.UInt32, "function": pl.String},
-        orient="row",
-    )
-    flagged = calls.select("process", "rank", "step", "call", "function").join(
-        known.select("process", "call", pl.lit(1, dtype=pl.Int64).alias("known")), on=["process", "call"], how="left"
-    )
-    grouped = flagged.group_by("function", "process", "rank", "step").agg(
-        pl.len().cast(pl.Int64).alias("called"), pl.col("known").fill_null(0).sum().alias("observed")
-    )
-    zero = [pl.lit(0, dtype=pl.Int64).alias(name) for name in ("applied", "violated")]
-    return fit(grouped.join(numbers, on="function").with_columns(zero), COUNTS)
-
-
 def _carry(
     window: Window,
     carry: DistinctCarry | None,
@@ -311,13 +299,15 @@ def _carry(
     rows: pl.DataFrame,
 ) -> DistinctCarry:
     newest = dict(carry.newest) if carry is not None else {}
-    for process, step in window.calls.group_by("process").agg(pl.col("step").max()).sort("process").iter_rows():
-        newest[process] = max(newest.get(process, 0), step or 0)
-    mine = window.calls.filter(pl.col("function").is_in(list(functions)))
-    unfinished = mine.filter(~pl.col("ended")).select("process", "call", "step")
-    if carry is not None:
-        done = window.calls.filter("ended").select("process", "call")
-        unfinished = pl.concat([carry.open.join(done, on=["process", "call"], how="anti"), unfinished])
+    calls = table(window.calls, ("process", "call", "step", "function", "ended"))
+    for process in np.unique(calls["process"]).tolist():
+        highest = int(calls["step"][calls["process"] == process].max())
+        newest[process] = max(newest.get(process, 0), highest)
+    going_on = member(calls["function"], (code(name) for name in functions)) & (calls["ended"] != 1)
+    unfinished = window.calls[np.flatnonzero(going_on)].select("process", "call", "step")
+    if carry is not None and carry.open.height:
+        done = call_keys(calls)[calls["ended"] == 1]
+        unfinished = pl.concat([carry.open.filter(~np.isin(_keys(carry.open), done)), unfinished])
     horizon = min((newest.get(process, 0) for process in window.processes), default=2**31 - 1)
     late = unfinished["step"].min()
     if isinstance(late, int):

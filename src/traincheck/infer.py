@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +25,7 @@ from traincheck.relations.tables import Tables
 from traincheck.relations.transfer import of_one_program, programs
 from traincheck.selective import selective
 from traincheck.trace import Trace, open_trace
+from traincheck.workers import side_by_side
 
 Progress = Callable[[str, int, int], None]
 """Is told what is being done, how many steps are done, and of how many."""
@@ -140,11 +139,9 @@ def _each(
     if jobs == 1 or len(chosen) < 2:
         yield from (_learn(relation, references, different) for relation in chosen)
         return
-    # Threads of the columnar engine do not survive a fork: workers start anew, and read the traces themselves.
-    context = get_context("spawn")
     given = [trace if trace.path is None or trace.source == "frames" else trace.path for trace in traces]
-    with ProcessPoolExecutor(min(jobs, len(chosen)), context, _start_worker, (given, different)) as pool:
-        yield from pool.map(_learn_by_name, [relation.name for relation in chosen])
+    names = [relation.name for relation in chosen]
+    yield from side_by_side(_learn_by_name, names, jobs, _start_worker, (given, different))
 
 
 _worker: tuple[list[Tables], int] | None = None

@@ -41,6 +41,9 @@ class World:
     """Ends in the middle of the last step's update."""
     sampled: frozenset[int] = field(default_factory=frozenset)
     """Steps during which observation is off."""
+    dtype: str | None = None
+    lost: frozenset[tuple[int, str]] = field(default_factory=frozenset)
+    """(step, parameter): updates that are too small to move it."""
     grads: dict[str, object] = field(default_factory=dict)
 
     def but(self, **changes: object) -> World:
@@ -80,7 +83,12 @@ class _Run:
 
     def facts(self, name: str) -> dict[str, object]:
         inside = name not in self.world.not_in_optimizer
-        return {"requires_grad": name not in self.world.frozen, "in_optimizer": "optimizer/0" if inside else None}
+        facts: dict[str, object] = {} if self.world.dtype is None else {"dtype": self.world.dtype}
+        return {
+            **facts,
+            "requires_grad": name not in self.world.frozen,
+            "in_optimizer": "optimizer/0" if inside else None,
+        }
 
     def group(self, step: int) -> None:
         rate = 0.0 if step <= self.world.warmup else 0.1
@@ -148,7 +156,8 @@ class _Run:
                 with p.call(ADAMW):
                     pass
         for name in w.names:
-            if name not in w.frozen and name not in w.not_in_optimizer and step > w.warmup and self.grad[name]:
+            trained = name not in w.frozen and name not in w.not_in_optimizer and (step, name) not in w.lost
+            if trained and step > w.warmup and self.grad[name]:
                 self.data[name] = digest((str(self.data[name]), str(self.grad[name])))
         if watched:
             p.end()

@@ -86,6 +86,7 @@ class APIContain:
                 captures |= {(child.api_full_name, name) for name in child.arguments.args}
             functions = frozenset((function, child.api_full_name))
             return Needs(functions, frozenset(captures), facts=facts, stages=stages)
+        facts |= contain_states.beside(child, _each(invariant))
         state = StateNeed(function, child.var_type, child.attr_name)
         return Needs(frozenset((function,)), frozenset(captures), frozenset((state,)), facts, stages)
 

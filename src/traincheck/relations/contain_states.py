@@ -20,6 +20,7 @@ from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.contain_related import Related
 from traincheck.relations.names import as_recorded
 from traincheck.relations.numbers import MOMENT, Ints, Mask, Table, code, dense, find, member, stack, texts
+from traincheck.relations.rounding import CONTENT, FACTS, swallowed
 from traincheck.relations.state_changes import CallAndOptimizerValues, Changes, VariableValues, changes
 from traincheck.relations.values import fits
 from traincheck.relations.wording import asks_captures
@@ -74,6 +75,7 @@ class Program:
             functions.add(code(parent.api_full_name))
             types.add(code(child.var_type))
             attributes |= {code(name) for name in (as_recorded(child.attr_name), *asked(rule.variables))}
+            attributes |= {code(name) for name in beside(child, each)}
             options |= {code(option) for option in asked(group, "optimizer.")}
             if asks_captures(group):
                 captured.add(code(parent.api_full_name))
@@ -95,6 +97,12 @@ def asked(group: Group | None, prefix: str = "attributes.") -> set[str]:
             if isinstance(clause, Clause) and clause.prop_name.startswith(prefix):
                 found.add(as_recorded(clause.prop_name.removeprefix(prefix)))
     return found
+
+
+def beside(child: VarParam, each: bool) -> frozenset[str]:
+    """What else must be known of variables to judge them: whether an update was lost in rounding."""
+    moves = each and as_recorded(child.attr_name) == CONTENT and not child.is_set("const_value")
+    return FACTS if moves else frozenset()
 
 
 @dataclass(frozen=True)
@@ -191,6 +199,8 @@ def _judge(
             if key not in masks:
                 masks[key] = holds(group, records)
             applied &= masks[key]
+        if beside(rule.child, rule.each):
+            applied &= ~swallowed(found, judged)
         bad = applied & ~held(rule.child, found)
         if rule.each:
             at = np.flatnonzero(bad)

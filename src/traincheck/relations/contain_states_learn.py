@@ -18,6 +18,7 @@ from traincheck.relations.contain_calls_learn import MIN_CALLS, MIN_STEPS
 from traincheck.relations.contain_states import VARIABLE, asked, held
 from traincheck.relations.names import learnable
 from traincheck.relations.numbers import KIND, Ints, Mask, Table, code, dense, member, stack, text
+from traincheck.relations.rounding import swallowed
 from traincheck.relations.state_changes import CallAndOptimizerValues, Changes, VariableValues, changes, look
 from traincheck.relations.tables import Tables
 from traincheck.relations.values import generalise
@@ -98,6 +99,7 @@ class _Where(NamedTuple):
 def _learn(
     subject: _Subject, found: Changes, captures: list[pl.DataFrame], references: Sequence[Tables], apart: int
 ) -> list[Candidate]:
+    found = found.take(np.flatnonzero(~swallowed(found, found.changing)))
     examples = found.examples
     changed: Mask = np.asarray(found.after.key != found.before.key, dtype=bool)
     if not changed.any():

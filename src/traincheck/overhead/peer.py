@@ -21,11 +21,11 @@ MODEL_SCRIPT = """\
 import sys
 import torch
 from overhead_program.main import Run
-run = Run(sys.argv[1])
+run = Run(sys.argv[1], model_first=True)
 model = run.model
 run.train()
 """
-"""For subclass tracking the script itself must assign the model."""
+"""For subclass tracking the script itself must assign the model, and before an optimizer holds its parameters."""
 
 
 def command(

@@ -13,6 +13,8 @@ from traincheck.overhead.trial import ranks_of
 
 Row = Mapping[str, Any]
 
+_RATIOS = ("wall_median", "cpu_median", "wall_mean", "cpu_mean")
+
 
 def pairs_of(folder: Path, trials: Sequence[Row]) -> list[dict[str, Any]]:
     """Content of ``pairs.json``: each finished pair, whether its evidence is equal, and its slowdowns if it counts."""
@@ -49,13 +51,12 @@ def _pair(folder: Path, cohort: str, number: int, mode: str, plain: Row, watched
         "valid": not reasons,
         "reasons": reasons,
         "flagged": bool(plain["foreign"]["flagged"] or watched["foreign"]["flagged"]),
+        "ratios": None,
         "slowdown": None,
     }
-    if not reasons:
-        row["slowdown"] = {
-            name: watched["times"][f"{name}_ms"] / plain["times"][f"{name}_ms"]
-            for name in ("wall_median", "cpu_median", "wall_mean", "cpu_mean")
-        }
+    if all(f"{name}_ms" in side["times"] for name in _RATIOS for side in (plain, watched)):
+        row["ratios"] = {name: watched["times"][f"{name}_ms"] / plain["times"][f"{name}_ms"] for name in _RATIOS}
+    row["slowdown"] = row["ratios"] if not reasons else None
     return row
 
 
@@ -108,6 +109,7 @@ def _mode(mode: Mode, cohort: str, trials: Sequence[Row], pairs: Sequence[Row]) 
     mine = [t for t in trials if t["cohort"] == cohort and t["mode"] == mode.name]
     paired = [p for p in pairs if p["cohort"] == cohort and p["mode"] == mode.name]
     valid = [p for p in paired if p["valid"]]
+    broken = [p for p in paired if not p["valid"] and p["ratios"]]
     counted = [t for t in mine if t["valid"]]
     by_id = {t["id"]: t for t in trials}
     return {
@@ -123,8 +125,8 @@ def _mode(mode: Mode, cohort: str, trials: Sequence[Row], pairs: Sequence[Row]) 
         "mb_per_10_steps": _median(10 * t["trace"]["bytes"] / 1e6 / t["steps"] for t in counted),
         "peak_mb_added": _median(by_id[p["watched"]]["peak_mb"] - by_id[p["plain"]]["peak_mb"] for p in valid),
         "check": _median_cost([t["check"] for t in counted if t.get("check")]),
-        "slowdown": {name: _spread([p["slowdown"][name] for p in valid]) for name in
-                     ("wall_median", "cpu_median", "wall_mean", "cpu_mean")},
+        "slowdown": {name: _spread([p["slowdown"][name] for p in valid]) for name in _RATIOS},
+        "ratios_of_invalid": {name: _spread([p["ratios"][name] for p in broken]) for name in _RATIOS},
     }  # fmt: skip
 
 
@@ -178,8 +180,11 @@ def render(
         say(f"{cohort}: medians of steady steps; slowdown to the plain run of the pair, median (range)")
         rows: list[list[object]] = []
         for name, mode in modes.items():
-            slow = mode.get("slowdown") or {}
-            cells = [_ratio(slow.get(key)) for key in ("cpu_median", "wall_median", "cpu_mean")]
+            slow, doubtful = mode.get("slowdown") or {}, mode.get("ratios_of_invalid") or {}
+            cells = [
+                _ratio(slow.get(key)) or _ratio(doubtful.get(key), "invalid: ") or "-"
+                for key in ("cpu_median", "wall_median", "cpu_mean")
+            ]
             rows.append([name, mode["runs"], _short(mode["cpu_ms"]), _short(mode["wall_ms"]), *cells,
                          _short(mode.get("records_per_10_steps"), 0), _short(mode.get("mb_per_10_steps"))])  # fmt: skip
         table(
@@ -206,8 +211,8 @@ def render(
         say(f"under foreign load: {len(trials['flagged'])} trials (trial.json says how much)")
 
 
-def _ratio(spread: Row | None) -> str:
-    return f"{spread['median']:.3f} ({spread['min']:.3f}–{spread['max']:.3f})" if spread else "-"
+def _ratio(spread: Row | None, word: str = "") -> str:
+    return f"{word}{spread['median']:.3f} ({spread['min']:.3f}–{spread['max']:.3f})" if spread else ""
 
 
 def _short(value: float | None, digits: int = 2) -> str:

@@ -113,6 +113,7 @@ def run(trial: Trial, place: Place) -> dict[str, Any]:
         "load_after": cost.load_after,
         "foreign": foreign(cost.use_before, cost.use_after, cost.cpu_s, cost.wall_s, protocol.foreign_load),
         "phases": _phases(cost, ranks, folder),
+        "phases_cpu": _phases_cpu(ranks),
         "times": _times(ranks, protocol.first_steady_step),
     }
     if mode is not None and not mode.peer:
@@ -224,6 +225,17 @@ def _phases(cost: processes.Cost, ranks: Sequence[dict[str, Any]], folder: Path)
             written = (told["ended_ns"] - done["realtime_ns"]) / 1e9
     found["drain"] = written
     found["shutdown"] = (cost.ended_monotonic_ns - done["monotonic_ns"]) / 1e9 - (written or 0.0)
+    return found
+
+
+def _phases_cpu(ranks: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """CPU seconds of the first rank's process in each phase it marked; ``import`` with what came before."""
+    if not ranks:
+        return {}
+    rows = ranks[0]["phases"]
+    found = {row["name"]: (after["cpu_ns"] - row["cpu_ns"]) / 1e9 for row, after in pairwise(rows)}
+    found["import"] = rows[1]["cpu_ns"] / 1e9 if len(rows) > 1 else 0.0
+    found["steps"] = sum(step["cpu_ns"] for step in ranks[0]["steps"]) / 1e9
     return found
 
 

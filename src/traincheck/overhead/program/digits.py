@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,22 +22,10 @@ class DigitsCnn(Workload):
     needs = ("torch", "sklearn")
     options = ("batch",)
 
-    def build(self) -> None:  # noqa: D102
-        import numpy
-        from sklearn.datasets import load_digits
+    model: Any = None
 
-        seed = self.task.seed
-        random.seed(seed)
-        numpy.random.seed(seed)
-        torch.manual_seed(seed)
-        digits = load_digits()
-        images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
-        self.loader: Any = DataLoader(
-            TensorDataset(images, torch.tensor(digits.target)),
-            batch_size=int(self.task.options.get("batch", 64)),
-            shuffle=True,
-            drop_last=True,
-        )
+    def build_model(self) -> Any:
+        """Make the model alone, before there is an optimizer."""
         self.model = nn.Sequential(
             nn.Conv2d(1, 32, 3, padding=1),
             nn.BatchNorm2d(32),
@@ -51,6 +38,21 @@ class DigitsCnn(Workload):
             nn.Linear(64 * 16, 128),
             nn.ReLU(),
             nn.Linear(128, 10),
+        )
+        return self.model
+
+    def build(self) -> None:  # noqa: D102
+        from sklearn.datasets import load_digits
+
+        if self.model is None:
+            self.build_model()
+        digits = load_digits()
+        images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+        self.loader: Any = DataLoader(
+            TensorDataset(images, torch.tensor(digits.target)),
+            batch_size=int(self.task.options.get("batch", 64)),
+            shuffle=True,
+            drop_last=True,
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 10, gamma=0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 from .titan import distribution
@@ -20,13 +19,9 @@ class Gpt2Trainer(Workload):
     options = ("width", "layers", "sequence", "batch")
 
     def build(self) -> None:  # noqa: D102
-        import numpy
         import torch
         from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
 
-        random.seed(self.task.seed)
-        numpy.random.seed(self.task.seed)
-        torch.manual_seed(self.task.seed)
         options = self.task.options
         length = int(options.get("sequence", 128))
         config = GPT2Config(

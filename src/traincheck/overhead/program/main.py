@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import resource
 import sys
 import time
@@ -50,10 +51,27 @@ def workload_class(name: str, folder: str | None = None) -> Any:
     return getattr(import_module(module, __package__), cls)
 
 
-class Run:
-    """A trial from its task file to its evidence. ``model`` is the workload's only or first model."""
+def seed(number: int) -> None:
+    """Seed every generator that training may draw from; a workload may seed again as its framework does."""
+    import torch
 
-    def __init__(self, task_file: str, on_step: Callable[[], Any] | None = None) -> None:
+    random.seed(number)
+    torch.manual_seed(number)
+    try:
+        numpy = import_module("numpy")
+    except ImportError:
+        return
+    numpy.random.seed(number % (1 << 32))
+
+
+class Run:
+    """A trial from its task file to its evidence.
+
+    ``model_first``: make only the model now and the rest in ``train``, so that a script can replace its parameters in
+    between; for workloads that have ``build_model``. ``on_step`` is called when a step begins, before its clock.
+    """
+
+    def __init__(self, task_file: str, model_first: bool = False, on_step: Callable[[], Any] | None = None) -> None:
         self._phases = Phases()
         self._phases.begin("import")
         self._task = task = json.loads(Path(task_file).read_text())
@@ -70,15 +88,21 @@ class Run:
         scratch.mkdir(parents=True, exist_ok=True)
         cls = workload_class(task["workload"], task.get("path"))
         self._phases.begin("set_up")
+        seed(task["seed"])
         self._work = cls(Task(task["seed"], task["steps"], Path(task["assets"]), scratch, task.get("options", {})))
-        self._work.build()
-        self.model = next(iter(self._work.models().values()))
+        self._built = not model_first
+        if self._built:
+            self._work.build()
+        else:
+            self.model = self._work.build_model()
 
     def train(self) -> None:
         """Take evidence, train, take evidence, and write it all down. What training raises is raised after that."""
         from . import evidence
 
         work, phases = self._work, self._phases
+        if not self._built:
+            work.build()
         phases.begin("evidence_before")
         with evidence.unseen():
             initial = evidence.models(work.models())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import types
 from collections.abc import Iterator
 from importlib import metadata
@@ -50,10 +49,6 @@ class LlamaDebug(Workload):
         from torchtitan.train import Trainer  # type: ignore[import-not-found]
 
         init_logger()
-        random.seed(self.task.seed)
-        import numpy
-
-        numpy.random.seed(self.task.seed)
         trainer = _marked(Trainer)(ConfigManager().parse_args(self._arguments()))
         count = sum(p.numel() for part in trainer.model_parts for p in part.parameters())
         if count != PARAMETERS:

@@ -48,7 +48,10 @@ class Workload:
         """Write what all trials read (tokenizer, corpus), seeded. Called once a study, in a process of its own."""
 
     def build(self) -> None:
-        """Make model, optimizer and data. Not timed as training."""
+        """Make model, optimizer and data, with generators that were just seeded. Not timed as training.
+
+        A workload that also has ``build_model`` (the model alone) can be measured with 0.x subclass tracking.
+        """
         raise NotImplementedError
 
     def train(self, steps: Steps) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.overhead.tiny_workload import Tiny
+from traincheck.errors import TraincheckError
 from traincheck.events import HEADER_SIZE, RECORD_SIZE, Kind
 from traincheck.overhead import artifacts, audit, machine, processes, summary, trial
 from traincheck.overhead.policy import load_policy, policy_of
@@ -185,8 +186,11 @@ def test_a_random_draw_of_a_watched_run_is_named(tmp_path: Path) -> None:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials run in this process, where torch is loaded already: what is tested is what becomes of their evidence."""
+    real = processes.run
 
-    def run(command: list[str], *, cwd: Path, out: Path, err: Path, **_: Any) -> processes.Cost:
+    def run(command: list[str], *, out: Path, err: Path, **more: Any) -> processes.Cost:
+        if "--look" in command or "--prepare" in command:
+            return real(command, out=out, err=err, **more)
         out.write_text("")
         err.write_text("")
         began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -252,6 +256,53 @@ def test_incomplete_phases_and_missing_evidence_do_not_count(tmp_path: Path, mon
     assert "phases are incomplete (no done)" in "; ".join(single(where, "plain")["reasons"])
     monkeypatch.setattr(trial, "_ranks", lambda folder: [])
     assert "0 of 1 ranks wrote their evidence" in "; ".join(single(where, "plain")["reasons"])
+
+
+@pytest.mark.usefixtures("here")
+def test_an_interrupted_study_is_readable_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tiny.toml"
+    file.write_text(STUDY.replace('"full"', '"api"').partition('[[modes]]\nname = "selective"')[0])
+    where = Place(tmp_path / "out", load_policy(file), sys.executable, None, str(HERE))
+    monkeypatch.setattr(Study, "_learn", lambda self, resume: None)
+    real, made = trial.run, []
+
+    def interrupted(one: Trial, at: Place) -> dict[str, Any]:
+        if len(made) == 1:
+            raise KeyboardInterrupt
+        made.append(one.id)
+        return real(one, at)
+
+    monkeypatch.setattr(trial, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Study(where, file, lambda what, done, total: None).run()
+    told = artifacts.read_json(where.folder / artifacts.SUMMARY)
+    assert (told["state"], told["valid"], told["trials"]["run"]) == ("interrupted", False, 1)
+    assert artifacts.tampered(where.folder) == []
+
+    monkeypatch.setattr(trial, "run", lambda one, at: made.append(one.id) or real(one, at))
+    told = Study(where, file, lambda what, done, total: None).run(resume=True)
+    assert (told["state"], told["pairs"]["valid"]) == ("finished", 1)
+    assert len(made) == len(set(made)) == 2
+
+    other = file.read_text().replace("steps = 4, first", "steps = 5, first")
+    file.write_text(other)
+    with pytest.raises(TraincheckError, match="another policy"):
+        Study(replace(where, policy=load_policy(file)), file, lambda what, done, total: None).run(resume=True)
+
+
+def test_a_workload_that_cannot_be_had_is_said_before_training(tmp_path: Path) -> None:
+    file = tmp_path / "tiny.toml"
+    for change, words in (
+        ('class = "tiny_workload:Tiny", options = { colour = 1 }', "workload.options.colour"),
+        ('class = "tiny_workload:Tiny", ranks = 2', "can't train with 2 ranks"),
+        ('class = "tiny_workload:Tinier"', "can't be loaded"),
+    ):
+        file.write_text(STUDY.replace('class = "tiny_workload:Tiny"', change))
+        where = Place(tmp_path / "out", load_policy(file), sys.executable, None, str(HERE))
+        with pytest.raises(TraincheckError) as error:
+            Study(where, file, lambda what, done, total: None).run()
+        assert words in error.value.message
+        assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_foreign_load_is_flagged_and_our_own_is_not() -> None:

@@ -87,7 +87,13 @@ def run(
         peer_python=str(_executable(peer_python)) if peer_python else None,
         workload_path=str(study.resolve().parent),
     )
-    with _output.progress("study") as say:
+    with _output.progress("study") as bar:
+
+        def say(what: str, done: int, total: int) -> None:
+            bar(what, done, total)
+            if not sys.stderr.isatty():  # minutes lie between them: a log wants a line each
+                _output.note(f"{done}/{total} {what}")
+
         whole = Study(place, study, say, quick=quick)
         whole.refuse()
         if not resume:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ def command(
     """Its command. It takes no arguments for the program: a shell script does, which it runs in the output folder."""
     entry = folder / "peer" / "train.py"
     entry.parent.mkdir(exist_ok=True)
-    (entry.parent / "overhead_program").symlink_to(program / "overhead_program")
+    (entry.parent / "overhead_program").symlink_to(os.path.relpath(program / "overhead_program", entry.parent))
     entry.write_text(MODEL_SCRIPT if mode.kind == "peer-subclass" else SCRIPT)
     words = [python, str(entry), str(task)]
     if ranks > 1:

@@ -51,6 +51,8 @@ class Mode(_Strict):
     """Every how many steps are observed, after the warm-up."""
     warm_up_steps: int = Field(default=0, ge=0)
     """First steps, all observed."""
+    steps: int | None = Field(default=None, ge=1)
+    """Steps of this mode's pairs where they are others than the protocol's: sampling wants longer trials."""
 
     @model_validator(mode="after")
     def _named(self) -> Mode:
@@ -131,6 +133,9 @@ class Policy(_Strict):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"modes: {name!r} is there twice")
+        for mode in self.modes:
+            if mode.steps is not None and mode.steps < self.protocol.first_steady_step:
+                raise ValueError(f"modes: {mode.name!r} has {mode.steps} steps, none of them steady")
         for where, wanted in (
             ("hold_out.modes", self.hold_out.modes if self.hold_out else ()),
             ("quick.modes", self.quick.modes or ()),
@@ -148,7 +153,10 @@ class Policy(_Strict):
             protocol["steps"] = quick.steps
             protocol["first_steady_step"] = min(self.protocol.first_steady_step, quick.steps)
         hold_out = self.hold_out if quick.hold_out else None
-        changed = self.model_copy(update={"protocol": self.protocol.model_copy(update=protocol), "hold_out": hold_out})
+        modes = tuple(mode.model_copy(update={"steps": None}) for mode in self.modes)
+        changed = self.model_copy(
+            update={"protocol": self.protocol.model_copy(update=protocol), "hold_out": hold_out, "modes": modes}
+        )
         return changed.only(quick.modes) if quick.modes is not None else changed
 
     def only(self, names: tuple[str, ...]) -> Policy:

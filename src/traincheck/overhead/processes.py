@@ -14,6 +14,7 @@ from pathlib import Path
 
 from traincheck.overhead.machine import Use, load
 
+_GRACE_S = 10
 _DROPPED = ("TRAINCHECK", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC", "PYTHONPATH")
 
 
@@ -75,24 +76,23 @@ def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: Path,
             list(command), cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
             start_new_session=True,
         )  # fmt: skip
-        late = threading.Event()
+        late, over = threading.Event(), threading.Event()
 
-        def stop() -> None:
-            late.set()
-            _end(process.pid)
+        def watch() -> None:
+            if not over.wait(timeout_s):
+                late.set()
+                _end(process.pid, over)
 
-        timer = threading.Timer(timeout_s, stop)
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=watch, daemon=True).start()
         try:
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
-            _end(process.pid)
+            threading.Thread(target=_end, args=(process.pid, over), daemon=True).start()
             with contextlib.suppress(ChildProcessError):
                 os.wait4(process.pid, 0)
             raise
         finally:
-            timer.cancel()
+            over.set()
         process.returncode = os.waitstatus_to_exitcode(status)
         ended_mono, ended = time.clock_gettime_ns(time.CLOCK_MONOTONIC), time.time_ns()
         return Cost(
@@ -111,9 +111,12 @@ def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: Path,
         )
 
 
-def _end(group: int) -> None:
+def _end(group: int, over: threading.Event) -> None:
+    """Ask a group to end (launchers pass it on to workers that have groups of their own), then end it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(group, signal.SIGTERM)
+        if not over.wait(_GRACE_S):
+            os.killpg(group, signal.SIGKILL)
 
 
 def last_words(*files: Path, most: int = 600) -> str:

@@ -36,20 +36,22 @@ def pairs(policy: Policy) -> list[tuple[Trial, Trial]]:
     """
     source = random.Random(policy.protocol.order_seed)
     protocol, hold_out = policy.protocol, policy.hold_out
-    names = [mode.name for mode in policy.modes]
-    found = _cohort("main", names, protocol.pairs, protocol.seed, protocol.steps, source)
+    lengths = {mode.name: mode.steps or protocol.steps for mode in policy.modes}
+    found = _cohort("main", lengths, protocol.pairs, protocol.seed, source)
     if hold_out is not None:
-        found += _cohort("hold-out", list(hold_out.modes), hold_out.pairs, hold_out.seed, hold_out.steps, source)
+        lengths = dict.fromkeys(hold_out.modes, hold_out.steps)
+        found += _cohort("hold-out", lengths, hold_out.pairs, hold_out.seed, source)
     return found
 
 
 def _cohort(
-    cohort: str, names: list[str], count: int, seed: int, steps: int, source: random.Random
+    cohort: str, lengths: dict[str, int], count: int, seed: int, source: random.Random
 ) -> list[tuple[Trial, Trial]]:
-    begins = {name: source.random() < 0.5 for name in names}
+    """``lengths``: steps of the trials of each mode."""
+    begins = {name: source.random() < 0.5 for name in lengths}
     found = []
     for number in range(1, count + 1):
-        order = list(names)
+        order = list(lengths)
         source.shuffle(order)
         for name in order:
             plain_first = begins[name] == (number % 2 == 1)
@@ -57,7 +59,7 @@ def _cohort(
             one, other = (
                 Trial(
                     f"{cohort}.{number}.{name}.{'plain' if mode == PLAIN else 'watched'}",
-                    cohort, number, name, mode, position, seed, steps,
+                    cohort, number, name, mode, position, seed, lengths[name],
                 )
                 for position, mode in enumerate(modes, start=1)
             )  # fmt: skip

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from traincheck import __version__
@@ -27,6 +28,15 @@ ENTRY: Final = "from overhead_program.main import main\n\nmain()\n"
 """``program/train.py`` of a study: what every trial starts."""
 
 NO_PEER: Final = "no environment of the 0.x tool was given (--peer-python)"
+
+
+def _write_program(folder: Path) -> Path:
+    """A copy of the training program in ``folder``: every trial of a study runs the same one."""
+    program = folder / artifacts.PROGRAM
+    source = Path(__file__).parent / "program"
+    shutil.copytree(source, program / "overhead_program", ignore=shutil.ignore_patterns("__pycache__"))
+    (program / "train.py").write_text(ENTRY)
+    return program
 
 
 @dataclass
@@ -49,16 +59,19 @@ class Study:
         """
         self.refuse()
         folder = self.place.folder
+        before = artifacts.read_json(folder / artifacts.STUDY) if resume else None
         folder.mkdir(parents=True, exist_ok=True)
-        self._write_program()
-        here = self._look(self.place.python)
-        there = self._look(self.place.peer_python) if self._peers() and self.place.peer_python else None
-        self.record = self._described(here, there)
-        if resume:
-            self._same_study()
-        else:
-            for name in (artifacts.TRIALS, artifacts.INVARIANTS, artifacts.ASSETS):
-                shutil.rmtree(folder / name, ignore_errors=True)
+        with TemporaryDirectory(dir=folder) as temporary:
+            program = _write_program(Path(temporary))
+            here = self._look(self.place.python, program)
+            there = self._look(self.place.peer_python, program) if self._peers() and self.place.peer_python else None
+            self.record = self._described(here, there, artifacts.sha256_tree(program))
+            if before is not None:
+                self._same_study(before)
+            else:
+                for name in (artifacts.TRIALS, artifacts.INVARIANTS, artifacts.ASSETS, artifacts.PROGRAM):
+                    shutil.rmtree(folder / name, ignore_errors=True)
+                program.rename(folder / artifacts.PROGRAM)
         shutil.copyfile(self.policy_file, folder / artifacts.POLICY)
         artifacts.write_json(folder / artifacts.STUDY, self.record)
         state = "interrupted"
@@ -99,16 +112,8 @@ class Study:
 
     # --- before the trials -------------------------------------------------------------------------------------------
 
-    def _write_program(self) -> None:
-        program = self.place.folder / artifacts.PROGRAM
-        shutil.rmtree(program, ignore_errors=True)
-        source = Path(__file__).parent / "program"
-        shutil.copytree(source, program / "overhead_program", ignore=shutil.ignore_patterns("__pycache__"))
-        (program / "train.py").write_text(ENTRY)
-
-    def _helper(self, verb: str, python: str) -> str:
-        """Run the program's ``verb`` and give its output. Raises TraincheckError when it fails."""
-        folder = self.place.folder / artifacts.PROGRAM
+    def _helper(self, verb: str, python: str, folder: Path) -> str:
+        """Run ``verb`` of the program in ``folder`` and give its output. Raises TraincheckError when it fails."""
         task = folder / "task.json"
         artifacts.write_json(task, self.place.task())
         out, err = folder / "out.log", folder / "err.log"
@@ -131,10 +136,10 @@ class Study:
             for path in (task, out, err):
                 path.unlink(missing_ok=True)
 
-    def _look(self, python: str) -> dict[str, Any]:
+    def _look(self, python: str, program: Path) -> dict[str, Any]:
         """What an environment has. Raises TraincheckError when the workload, with its options, can't run there."""
         choice = self.place.policy.workload
-        found: dict[str, Any] = json.loads(self._helper("--look", python).strip().splitlines()[-1])
+        found: dict[str, Any] = json.loads(self._helper("--look", python, program).strip().splitlines()[-1])
         if found.get("error"):
             raise TraincheckError(
                 f"the workload {choice.program} can't be loaded by {python}: {found['error']}",
@@ -161,7 +166,8 @@ class Study:
     def _peers(self) -> list[str]:
         return [mode.name for mode in self.place.policy.modes if mode.peer]
 
-    def _described(self, here: dict[str, Any], there: dict[str, Any] | None) -> dict[str, Any]:
+    def _described(self, here: dict[str, Any], there: dict[str, Any] | None, program: str) -> dict[str, Any]:
+        """Content of ``study.json``; ``program`` is the hash of the training program."""
         policy = self.place.policy
         not_run = []
         if there is None and self._peers():
@@ -184,7 +190,7 @@ class Study:
             "policy_file": self.policy_file.name,
             "policy_sha256": artifacts.sha256_file(self.policy_file),
             "policy": policy.to_json(),
-            "program_sha256": artifacts.sha256_tree(self.place.folder / artifacts.PROGRAM),
+            "program_sha256": program,
             "assets_sha256": None,
             "invariants_sha256": None,
             "machine": machine.facts(),
@@ -196,9 +202,8 @@ class Study:
             "schedule": [[one.id, other.id] for one, other in pairs],
         }
 
-    def _same_study(self) -> None:
+    def _same_study(self, before: dict[str, Any]) -> None:
         """A study is only resumed as what it was. Raises TraincheckError."""
-        before = artifacts.read_json(self.place.folder / artifacts.STUDY)
         for name in ("policy", "program_sha256", "schedule"):
             if before.get(name) != self.record[name]:
                 raise TraincheckError(
@@ -210,7 +215,7 @@ class Study:
         self.say("assets", 0, self.record["planned"])
         assets = self.place.folder / artifacts.ASSETS
         if not assets.exists():
-            self._helper("--prepare", self.place.python)
+            self._helper("--prepare", self.place.python, self.place.folder / artifacts.PROGRAM)
         self.record["assets_sha256"] = artifacts.sha256_tree(assets)
 
     # --- trials ------------------------------------------------------------------------------------------------------

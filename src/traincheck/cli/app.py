@@ -16,6 +16,7 @@ from traincheck.cli import (
     invariants_merge,
     invariants_show,
     invariants_suppress,
+    overhead_report,
     overhead_run,
     trace_compact,
     trace_diff,
@@ -111,6 +112,7 @@ invariants_diff.register(invariants)
 invariants_suppress.register(invariants)
 app.add_typer(overhead)
 overhead_run.register(overhead)
+overhead_report.register(overhead)
 doctor.register(app)
 
 

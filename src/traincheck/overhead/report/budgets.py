@@ -1,0 +1,100 @@
+"""Budgets of design.md beside what was measured, and what is published of the 0.x tool on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from traincheck.overhead.statistics import number
+
+OF_WORKLOAD: Final = "torchtitan-llama-debug"
+"""The workload that the budgets are of."""
+
+PUBLISHED_ON: Final = "one NVIDIA H100, TorchTitan Llama debug model, 10 steps: another machine, not measured here"
+"""Where the published figures are from."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One promise: the figure ``of`` modes of these ``kinds`` is at most ``limit``."""
+
+    name: str
+    figure: str
+    """``slowdown``, ``mb_per_10_steps`` or ``check_s``."""
+    kinds: tuple[str, ...]
+    limit: float
+    unit: str
+    published: str | None
+    """Of the 0.x tool."""
+    sampled: bool = False
+    """Of modes that observe every 10th step (or fewer), else of those that observe each."""
+
+
+BUDGETS: Final = (
+    Budget("selective, every step", "slowdown", ("selective",), 1.05, "x", "22.64x"),
+    Budget("selective, every 10th step", "slowdown", ("selective",), 1.01, "x", None, sampled=True),
+    Budget("full API", "slowdown", ("api",), 1.5, "x", "114x"),
+    Budget("trace of 10 steps, selective", "mb_per_10_steps", ("selective",), 10, "MB", "143 MB"),
+    Budget("trace of 10 steps, full", "mb_per_10_steps", ("api", "full"), 10, "MB", "255 MB"),
+    Budget("check of a trace", "check_s", ("selective", "full"), 1, "s", "30 s"),
+)
+
+
+def judged(modes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each budget and mode that it is of; one with nulls where no such mode was run.
+
+    ``modes`` are rows of the main cohort.
+    ``met`` of a slowdown needs both, wall and CPU time. It is null where nothing was measured.
+    """
+    rows = []
+    for budget in BUDGETS:
+        mine = [mode for mode in modes if _is_of(budget, mode)]
+        rows += [_row(budget, mode) for mode in mine] or [_row(budget, None)]
+    return rows
+
+
+def _is_of(budget: Budget, mode: Mapping[str, Any]) -> bool:
+    interval = mode["sampling_interval"]
+    return mode["kind"] in budget.kinds and (interval >= 10 if budget.sampled else interval == 1)
+
+
+def _row(budget: Budget, mode: Mapping[str, Any] | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "budget": budget.name,
+        "figure": budget.figure,
+        "limit": budget.limit,
+        "unit": budget.unit,
+        "published": budget.published,
+        "mode": mode["mode"] if mode else None,
+        "measured": None,
+        "cpu": None,
+        "met": None,
+        "met_cpu": None,
+        "flagged": bool(mode and mode["flagged_pairs"]),
+    }
+    if mode is None:
+        return row
+    if budget.figure == "slowdown":
+        wall, cpu = ((mode["slowdown"][clock] or {}).get("median") for clock in ("wall", "cpu"))
+        row["measured"], row["cpu"] = number(wall), number(cpu)
+        row["met_cpu"] = None if row["cpu"] is None else row["cpu"] <= budget.limit
+    elif budget.figure == "check_s":
+        row["measured"] = number((mode["check"] or {}).get("wall_s"))
+        row["cpu"] = number((mode["check"] or {}).get("cpu_s"))
+    else:
+        row["measured"] = number(mode[budget.figure])
+    if row["measured"] is not None:
+        row["met"] = row["measured"] <= budget.limit and row["met_cpu"] is not False
+    return row
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """``met``, ``missed`` or ``not measured``, with what softens it."""
+    if row["met"] is None:
+        return "not measured"
+    if row["met"]:
+        return "met"
+    if row["figure"] == "slowdown" and row["met_cpu"]:
+        return "missed by wall time, met by CPU time" + (", under foreign load" if row["flagged"] else "")
+    return "missed" + (", under foreign load" if row["flagged"] else "")

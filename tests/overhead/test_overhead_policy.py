@@ -114,3 +114,11 @@ def test_pairs_begin_with_either_side_as_often_and_the_seed_decides() -> None:
     }
     assert len(orders) > 1
     assert schedule.planned(policy) == 1 + 2 * len(pairs)
+
+
+def test_calls_only_and_invariants_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "rules.jsonl").write_text("")
+    words = ["collect", "-i", str(tmp_path / "rules.jsonl"), "--no-state", "-o", str(tmp_path / "run"), "--", "python"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "leave out --no-state, or -i" in result.stderr

@@ -21,6 +21,7 @@ from traincheck.overhead.policy import load_policy, policy_of
 from traincheck.overhead.program.main import Run
 from traincheck.overhead.study import ENTRY, Study
 from traincheck.overhead.trial import Place, Trial
+from traincheck.trace import open_trace
 
 HERE = Path(__file__).parent
 STUDY = """
@@ -179,6 +180,9 @@ def test_a_random_draw_of_a_watched_run_is_named(tmp_path: Path) -> None:
     watched = single(with_plant(where, "random"), "api")
     assert watched["valid"], watched["reasons"]
     assert watched["tracking"].startswith("disabled")
+    trace = open_trace(where.folder / "trials" / watched["id"] / "trace")
+    assert trace.states.height == 0 < trace.calls.height
+    assert trace.steps == [1, 2, 3, 4]
     said = reasons(where, plain, watched)
     assert "training was not the same: step 2: generator torch differs" in said
 

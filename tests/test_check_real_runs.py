@@ -101,9 +101,10 @@ def test_bugs_are_named(
 ) -> None:
     result = checked(folder, learned, option)
     assert result.exit_code == 3
-    finding = result.findings[0]
+    # That zero_grad() was never called is seen of the order of calls at step 1, of the gradients at step 2.
+    assert result.findings[0].first_step in (first_step - 1, first_step)
+    finding = next(finding for finding in result.findings if tensor in finding.tensors)
     assert finding.first_step == first_step
-    assert tensor in finding.tensors
     assert finding.apis[0].endswith(api)
     assert words in finding.meaning
     assert "train.py:" in str(finding.location)

@@ -22,7 +22,7 @@ from traincheck.projection import project
 from traincheck.relations.base import Candidate, Judgement, Numbered, Place, Relation, merge, unwatched
 from traincheck.relations.registry import ALL, BY_NAME
 from traincheck.relations.tables import Tables
-from traincheck.relations.transfer import of_one_program, programs
+from traincheck.relations.transfer import general, of_one_program, programs
 from traincheck.selective import selective
 from traincheck.trace import Trace, open_trace
 from traincheck.workers import side_by_side
@@ -163,7 +163,7 @@ def _learn(relation: Relation, references: Sequence[Tables], different: int) -> 
     good: list[Invariant] = []
     rejected: list[Rejected] = []
     for candidate in relation.hypothesize(references):
-        invariant = finished(relation, candidate.invariant)
+        invariant = finished(relation, general(candidate.invariant) if different > 1 else candidate.invariant)
         if candidate.rejected is None:
             good.append(invariant)
         else:

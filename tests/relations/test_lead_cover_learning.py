@@ -152,10 +152,12 @@ def test_reruns_of_one_program_ask_for_all_its_parts() -> None:
 
 
 def test_several_programs_ask_for_what_every_loop_does() -> None:
-    """Another program may do without clipping, a loader, or this optimizer."""
+    """Another program may do without clipping, a loader, or this optimizer, clear gradients last, or sum them up."""
     invariants = learned(Loop(others=CNN).trace(), Loop(others=GPT, epochs=4).trace())
-    assert texts(invariants) == {lead(Z, B), lead(Z, F), cover(Z, B), cover(F, B), cover(B, S), cover(B, C)}
+    assert texts(invariants) == {lead(Z, B), lead(Z, F), lead(S, Z), lead(C, Z), cover(F, B), cover(B, S), cover(B, C)}
     third = tuple(f"torch.nn.modules.rnn.Layer{n}.forward" for n in range(20))
+    for healthy in (Loop(zero_last=True), Loop(accumulate=2), Loop(zero_last=True, accumulate=3)):
+        assert not check(healthy.but(others=third).trace(), invariants).findings
     for fault in ("no clip", "same batch", "no scheduler"):
         assert not check(broken(fault, 0, others=third)(), invariants).findings
     for fault, since, missing in (("no zero_grad", 3, Z), ("step first", 1, B), ("no backward", 3, B)):

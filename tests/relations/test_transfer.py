@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from traincheck.infer import infer
+from traincheck.check import check
+from traincheck.infer import finished, infer
 from traincheck.invariants import Invariant, parse_invariant
+from traincheck.relations.registry import BY_NAME
 from traincheck.relations.tables import Tables
-from traincheck.relations.transfer import FORWARD, of_one_program, programs
+from traincheck.relations.transfer import FORWARD, general, of_one_program, programs
 
-from .worlds import BACKWARD, STEP, World, names_of
+from .worlds import BACKWARD, STEP, ZERO, World, names_of
 
 API = "APIParam"
 CLIP = "torch.nn.utils.clip_grad.clip_grad_norm_"
@@ -38,9 +40,50 @@ def child(function: str, **arguments: object) -> dict[str, Any]:
     return {"param_type": API, "api_full_name": function, "arguments": {"args": given, "func_name": function}}
 
 
+def change(attribute: str, before: object, after: object) -> dict[str, Any]:
+    values = {"pre_value": before, "post_value": after}
+    return {"param_type": "VarTypeParam", "var_type": "torch.nn.Parameter", "attr_name": attribute, **values}
+
+
+def place(attribute: str, given: bool) -> dict[str, Any]:
+    told = {"name": "input", "index": 0, "type": "torch.Tensor", "additional_path": [attribute], "api_name": LINEAR}
+    return {"param_type": "InputOutputParam", "is_input": given, **told}
+
+
+CONTAINER = "torch.nn.modules.container"
+SEQUENTIAL = f"{CONTAINER}.Sequential.forward"
+LINEAR = "torch.nn.modules.linear.Linear.forward"
+INPUT = "ConsistentInputOutputRelation"
 CONTAIN, LEAD, COVER = "APIContainRelation", "FunctionLeadRelation", "FunctionCoverRelation"
 OUTPUT, DISTINCT = "ConsistentOutputRelation", "DistinctArgumentRelation"
 OF_TYPE = when(type="constant", prop_name="captures.args[0]@type", values=["mine.CNN"])
+
+
+OF_CONTAINER = when(type="constant", prop_name="captures.args[0]@type", values=["mine.CNN", f"{CONTAINER}.Sequential"])
+
+
+def test_rules_of_parameters_are_put_so_that_they_hold_of_others() -> None:
+    always = {"inverted": False, "preconditions": [{"clauses": "Unconditional"}]}
+    moves = rule(CONTAIN, STEP, change("data", "non_none", "non_none"), var_events=always, parent_func_call_pre=always)
+    told = finished(BY_NAME[CONTAIN], general(moves)).text_description
+    assert "where requires_grad is True" in told
+    assert "when optimizer.lr is above-zero" in told
+    assert general(general(moves)) == general(moves)
+    grows = rule(CONTAIN, BACKWARD, change("grad", None, "non_none"), var_events=always)
+    told = finished(BY_NAME[CONTAIN], general(grows)).text_description
+    assert "anything --> non-None where requires_grad is True" in told
+    some = rule(CONTAIN, STEP, change("data", "non_none", "non_none"))
+    for other in (rule(COVER, BACKWARD, STEP), some):
+        assert general(other) == other
+
+
+def test_a_program_that_freezes_sums_and_warms_up_is_not_blamed() -> None:
+    learned = infer([World().trace(), World(names=names_of(4)).trace()])  # the same program, said to be two
+    two = [finished(BY_NAME[one.relation], general(one)) for one in learned if of_one_program(one) is None]
+    assert two
+    frozen = World(names=(*names_of(3), "zfrozen.weight"), frozen=("zfrozen.weight",), accumulate=2, warmup=2)
+    assert check(frozen.trace(), two).summary["violated"] == 0
+    assert check(frozen.trace(), learned).summary["violated"] > 0
 
 
 @pytest.mark.parametrize(
@@ -55,6 +98,17 @@ OF_TYPE = when(type="constant", prop_name="captures.args[0]@type", values=["mine
         (rule(COVER, CLIP, STEP), False),
         (rule(LEAD, BACKWARD, STEP), False),  # another program has another optimizer
         (rule(LEAD, CLIP, BACKWARD), True),
+        (rule(LEAD, STEP, ZERO), True),
+        (rule(LEAD, ZERO, BACKWARD), True),
+        (rule(LEAD, BACKWARD, ZERO), False),  # it may sum over micro-batches
+        (rule(COVER, ZERO, BACKWARD), False),
+        (rule(COVER, FORWARD, ZERO), False),  # it may clear gradients first
+        (rule(CONTAIN, ZERO, change("grad", "non_none", None)), False),
+        (rule(CONTAIN, SEQUENTIAL, "torch.nn.modules.linear.Linear.forward"), False),
+        (rule(CONTAIN, FORWARD, "torch.nn.modules.linear.Linear.forward", parent_func_call_pre=OF_CONTAINER), False),
+        (rule(INPUT, place("dtype", True), LINEAR, place("dtype", False)), False),
+        (rule(INPUT, place("shape", True), LINEAR, place("shape", False)), True),
+        (rule(INPUT, place("shape", True), FORWARD, place("shape", False)), False),
         (rule(OUTPUT, "torch.nn.Linear.forward", output("dtype", "torch.bfloat16")), False),
         (rule(OUTPUT, "torch.nn.Linear.forward", output("requires_grad", True)), True),
         (rule(DISTINCT, FORWARD), False),

@@ -22,6 +22,7 @@ from traincheck.relations.names import learnable
 from traincheck.relations.sequence import Program, Rule, SequenceCarry, Stretches, Walk, walk
 from traincheck.relations.sequence_roles import CORE, KNOWN, Role, may_ask, role_of
 from traincheck.relations.tables import Tables
+from traincheck.relations.transfer import programs
 
 LEAD: Final = "FunctionLeadRelation"
 COVER: Final = "FunctionCoverRelation"
@@ -47,11 +48,12 @@ def hypothesize(references: Sequence[Tables], relation: str) -> list[Candidate]:
     rules = [Rule(number, anchor, witness, None, False) for number, (anchor, witness) in enumerate(pairs)]
     program = SequenceCarry(Program.of(rules))
     laid = [Laid.of(reference, program) if rules else None for reference in references]
+    different = programs(references) > 1
     candidates = []
     for rule in rules:
         example = _Example.of(rule, references, loops, laid)
         if example is not None:
-            found = _candidate(rule, example)
+            found = _candidate(rule, example, different)
             if found is not None and found.invariant.relation == relation:
                 candidates.append(found)
     return candidates
@@ -217,14 +219,16 @@ def _outlives(calls: pl.DataFrame, loop: Loop) -> bool:
     return all(int(seq) > loop.exhausted.get(int(process), int(seq)) for process, seq in last.iter_rows())
 
 
-def _candidate(rule: Rule, example: _Example) -> Candidate | None:
-    """The strongest form that holds; None when nothing like it does."""
+def _candidate(rule: Rule, example: _Example, different: bool) -> Candidate | None:
+    """The strongest form that holds; None when nothing like it does. ``different``: references of several programs."""
     whole, first, kept = example.whole, example.first, example.kept
     enough = MIN_KNOWN if _known(rule) else MIN_STEPS
     if int((whole & kept).sum()) < enough:
         return None
     if kept[whole].all():
-        cover = first.any() and (kept & example.begun)[first].all()
+        cover = bool(first.any() and (kept & example.begun)[first].all())
+        if different and role_of(rule.witness) is Role.ZERO:
+            cover = False  # whether a loop clears gradients first or last is its own affair
         judged = whole | first if cover else whole
         relation = COVER if cover else LEAD
         invariant = _invariant(relation, rule, ALWAYS, example, judged, 0)

@@ -18,6 +18,7 @@ from traincheck.cli import (
     invariants_suppress,
     overhead_report,
     overhead_run,
+    overhead_verify,
     trace_compact,
     trace_diff,
     trace_import,
@@ -113,6 +114,7 @@ invariants_suppress.register(invariants)
 app.add_typer(overhead)
 overhead_run.register(overhead)
 overhead_report.register(overhead)
+overhead_verify.register(overhead)
 doctor.register(app)
 
 

@@ -82,6 +82,7 @@ def _mode(held: Folder, cohort: str, name: str) -> dict[str, Any]:
         "warm_up_steps": told.get("warm_up_steps", 0),
         "tracking": told.get("tracking", "none"),
         "figure": f"{figure} step",
+        "steps": sorted({t["steps"] for t in mine}),
         "runs": len(mine),
         "pairs": len(paired),
         "valid_pairs": len(valid),
@@ -109,7 +110,7 @@ def _of_runs(trials: Sequence[Row], clock: str, sampled: bool) -> float | None:
 
 def _evidence(held: Folder) -> dict[str, Any]:
     names = ("cohort", "pair", "mode", "first", "seed", "steps", "evidence_equal", "first_difference",
-             "facts_compared", "valid", "reasons", "flagged", "slowdown")  # fmt: skip
+             "facts_compared", "valid", "reasons", "flagged", "ratios", "slowdown")  # fmt: skip
     return {
         "pairs": len(held.pairs),
         "equal": sum(pair["evidence_equal"] for pair in held.pairs),

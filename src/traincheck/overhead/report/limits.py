@@ -13,9 +13,10 @@ def sentences(report: Mapping[str, Any]) -> list[str]:
     modes = [row for row in report["modes"] if row["kind"] != "plain"]
     main = [row for row in modes if row["cohort"] == "main"]
     protocol, machine = report["protocol"], report["provenance"]["machine"]
+    lengths = sorted({steps for row in report["modes"] for steps in row["steps"]})
     found = [
         f"All figures are of one machine ({machine['processor']}, {machine['usable_cpus']} CPUs) and one workload of "
-        f"{protocol['steps']} steps; another model, longer steps or a GPU give others."
+        f"{' or '.join(map(str, lengths))} steps; another model, longer steps or a GPU give others."
     ]
     if report["state"] != "finished":
         found.append(f"The study was {report['state']}: it has fewer trials than planned.")
@@ -36,7 +37,7 @@ def sentences(report: Mapping[str, Any]) -> list[str]:
     if below:
         found.append(f"{', '.join(below)} came out faster than plain: that is noise, and shows how large it is here.")
     for row in main:
-        steady = protocol["steps"] - protocol["first_steady_step"] + 1
+        steady = min(row["steps"], default=0) - protocol["first_steady_step"] + 1
         if row["sampling_interval"] > steady:
             found.append(
                 f"{row['mode']} observes every {row['sampling_interval']}th step, but a trial has {steady} steady "

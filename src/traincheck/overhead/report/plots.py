@@ -53,7 +53,7 @@ def step_times(report: Report) -> list[tuple[str, str]]:
         lines = [(f"{one['trial']}", "plain" if one["mode"] == "plain" else "watched", one["wall_ms"]) for one in mine]
         drawn = _lines(lines, "ms", [value for _, _, values in lines for value in finite(values)])
         if drawn:
-            found.append((f"{mode} ({cohort})" if cohort != "reference" else mode, drawn))
+            found.append((_title(cohort, mode), drawn))
     return found
 
 
@@ -63,16 +63,20 @@ def bytes_per_step(report: Report) -> str:
     for cohort, mode in _groups(report):
         for one in report["series"]:
             if (one["cohort"], one["mode"]) == (cohort, mode) and one["bytes_per_step"]:
-                # A step that is not observed has no bytes, and no place on a log scale: one byte stands for it.
-                heights = [max(1, value) for value in finite(one["bytes_per_step"])]
-                lines.append((f"{mode} ({cohort})", f"c{len(lines) % _COLOURS}", heights))
+                # A step that is not observed has no bytes, and no place on a log scale: one byte stands for them.
+                heights = [max(1, value) / 1e3 for value in finite(one["bytes_per_step"])]
+                lines.append((_title(cohort, mode), f"c{len(lines) % _COLOURS}", heights))
                 break
     values = [value for _, _, series in lines for value in finite(series)]
-    drawn = _lines(lines, "bytes", values, size=(_WIDTH, 220), logarithmic=True)
+    drawn = _lines(lines, "kB", values, size=(_WIDTH, 220), logarithmic=True)
     if not drawn:
         return ""
     key = "".join(f'<li><span class="{css}"></span>{escape(name)}</li>' for name, css, _ in lines)
     return f'{drawn}<ul class="key">{key}</ul>'
+
+
+def _title(cohort: str, mode: str) -> str:
+    return mode if cohort == mode else f"{mode} ({cohort})"
 
 
 def _groups(report: Report) -> list[tuple[str, str]]:

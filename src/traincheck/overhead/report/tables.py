@@ -67,11 +67,10 @@ def pairs(report: Report) -> Table:
     """Each pair: evidence and slowdown."""
     rows = []
     for pair in report["evidence"]["each"]:
-        slow = pair["slowdown"] or {}
         reasons = "; ".join(pair["reasons"]) or ("flagged: foreign load" if pair["flagged"] else "")
         rows.append([pair["cohort"], str(pair["pair"]), pair["mode"], pair["first"], str(pair["seed"]),
                      "yes" if pair["evidence_equal"] else "no", amount(pair["facts_compared"]),
-                     ratio(slow.get("wall_median")), ratio(slow.get("cpu_median")), reasons])  # fmt: skip
+                     _of_pair(pair, "wall_median"), _of_pair(pair, "cpu_median"), reasons])  # fmt: skip
     headers = ["cohort", ">pair", "mode", "began with", ">seed", "training the same", ">facts compared",
                ">wall, median step", ">CPU, median step", "remarks"]  # fmt: skip
     return Table(headers, rows)
@@ -169,6 +168,12 @@ def large_files(report: Report) -> Table:
     """Large artifacts: path, size and hash only."""
     rows = [[row["path"], amount(row["bytes"]), row["sha256"]] for row in report["provenance"]["large_files"]]
     return Table(["path", ">bytes", "SHA-256"], rows)
+
+
+def _of_pair(pair: Mapping[str, Any], figure: str) -> str:
+    """The pair's ratio, in brackets where it does not count."""
+    told = ratio((pair["ratios"] or {}).get(figure))
+    return told if pair["valid"] or told == "-" else f"({told})"
 
 
 def _with_unit(value: Any, unit: str) -> str:

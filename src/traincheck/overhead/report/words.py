@@ -35,10 +35,11 @@ def portability(report: Mapping[str, Any]) -> str:
     held = report["invariants"]
     if held is None:
         return "Nothing was learned."
+    cost = held["infer"]
     said = (
-        f"{held['number']:,} invariants, learned from {', '.join(held['references'])} in "
-        f"{held['infer']['wall_s']:.2f} s ({held['infer']['peak_mb']:,.0f} MB); SHA-256 {held['sha256']}. Their {held['constants']:,} constants were "
-        f"looked through for ids, handles, process and thread ids, times, addresses, digests and paths, and against "
+        f"{held['number']:,} invariants, learned from {', '.join(held['references'])} in {cost['wall_s']:.2f} s "
+        f"({cost['peak_mb']:,.0f} MB); SHA-256 {held['sha256']}. Their {held['constants']:,} constants were looked "
+        "through for ids, handles, process and thread ids, times, addresses, digests and paths, and against "
         f"{held['identities_of_references']:,} identities of the references: "
     )
     faults = held["not_portable"]
@@ -50,8 +51,8 @@ def portability(report: Mapping[str, Any]) -> str:
 
 
 PHASES = (
-    "Seconds by the clock, median over runs. `launch` is before the program (launcher, interpreter, probes), `steps` "
-    "the timed steps inside `training`, `drain` what TrainCheck still writes after the program's end."
+    "Seconds by the clock, median over runs. Launch is before the program (launcher, interpreter, probes), steps are "
+    "the timed steps inside training, drain what TrainCheck still writes after the program's end."
 )
 SLOWDOWNS = (
     "Slowdown: watched / plain of one pair, median over pairs and (range). A run's figure is the median of its steady "

@@ -221,7 +221,12 @@ def _per_step(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _per_function(trace: Trace) -> dict[str, Any]:
-    """Calls by function: how many functions, and the most frequent."""
+    """Calls, captures and bytes by function: how many functions, the most frequent, and each."""
     counts = trace.calls.group_by("function").len().sort("len", "function", descending=[True, False])
     top = {str(name): int(count) for name, count in counts.head(_TOP).iter_rows()}
-    return {"functions": counts.height, "most_frequent": top}
+    captures = dict(trace.captures.group_by("function").len().iter_rows())
+    each = {}
+    for name, calls in counts.sort(pl.col("function").cast(pl.String)).iter_rows():
+        read = int(captures.get(name, 0))
+        each[str(name)] = {"calls": calls, "captures": read, "bytes": RECORD_SIZE * (2 * calls + read)}
+    return {"functions": counts.height, "most_frequent": top, "each": each}

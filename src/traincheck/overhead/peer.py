@@ -13,19 +13,22 @@ from traincheck.overhead.policy import Mode
 SCRIPT = """\
 import sys
 import torch
-from overhead_program.main import run
-run(sys.argv[1])
-"""
-"""It rewrites the script it is given, and instruments what the script imports: hence ``import torch``."""
-
-MODEL_SCRIPT = """\
-import sys
-import torch
 from overhead_program.main import Run
-run = Run(sys.argv[1], model_first=True)
-model = run.model
+
+def begin():
+    from traincheck.instrumentor.control import start_step
+    start_step()
+
+run = Run(sys.argv[1], on_step=begin)
 run.train()
 """
+"""It rewrites the script it is given, and instruments what the script imports: hence ``import torch``.
+
+Steps are counted by a call that it puts into the training loops of the script; here a trainer owns the loop, so the
+same call is made as each step begins, before its clock.
+"""
+
+MODEL_SCRIPT = SCRIPT.replace("on_step=begin)", "on_step=begin, model_first=True)\nmodel = run.model")
 """For subclass tracking the script itself must assign the model, and before an optimizer holds its parameters."""
 
 

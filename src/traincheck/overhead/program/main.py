@@ -71,7 +71,7 @@ class Run:
     between; for workloads that have ``build_model``. ``on_step`` is called when a step begins, before its clock.
     """
 
-    def __init__(self, task_file: str, model_first: bool = False, on_step: Callable[[], Any] | None = None) -> None:
+    def __init__(self, task_file: str, *, model_first: bool = False, on_step: Callable[[], Any] | None = None) -> None:
         self._phases = Phases()
         self._phases.begin("import")
         self._task = task = json.loads(Path(task_file).read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from traincheck.invariants import InputOutputParam
+from traincheck.invariants import InputOutputParam, Invariant
 from traincheck.relations.call_values import readable, say_path
 from traincheck.relations.call_values_table import Column, Values
 
@@ -60,3 +60,11 @@ def tensor_place(
         api_name=function,
         is_input=is_input,
     )
+
+
+def places_of(invariant: Invariant) -> tuple[InputOutputParam, InputOutputParam]:
+    """The two places of a rule ``[place, function, place]``. Raises TypeError for any other rule."""
+    first, _, second = invariant.params
+    if not isinstance(first, InputOutputParam) or not isinstance(second, InputOutputParam):
+        raise TypeError(f"not parameters of {invariant.relation}")  # the model has made sure
+    return first, second

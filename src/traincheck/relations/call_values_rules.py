@@ -52,7 +52,7 @@ from traincheck.relations.names import learnable, short
 from traincheck.relations.numbers import table
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.values import Column
-from traincheck.relations.wording import properties
+from traincheck.relations.wording import condition, properties
 
 MIN_CALLS: Final = 3
 """Calls that must have held, and …"""
@@ -85,6 +85,20 @@ class Judge(Protocol):
 
     def __call__(self, invariant: Invariant, values: Values) -> Seen:
         """Which calls can be judged, which are bad."""
+
+
+def spoken(invariant: Invariant) -> str:
+    """That function as people call it: ``Linear.forward()``."""
+    return f"{short(function_of(invariant))}()"
+
+
+def silence(invariant: Invariant, called: int, observed: int, unobserved: Callable[[Invariant], str]) -> str:
+    """Why a rule about the values of a function's calls never applied."""
+    if not called:
+        return f"{spoken(invariant)} was never called (and returned)"
+    if not observed:
+        return unobserved(invariant)
+    return f"its precondition was never met ({condition(invariant, PRE_EVENT).strip() or 'none'})"
 
 
 def function_of(invariant: Invariant) -> str:

@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from traincheck.invariants import ALWAYS, APIParam, InputOutputParam, Invariant
+from traincheck.invariants import ALWAYS, APIParam, Invariant
 from traincheck.relations import call_values_rules as rules
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row
 from traincheck.relations.call_values import PRE_EVENT, ValueCarry
 from traincheck.relations.call_values_names import computes
-from traincheck.relations.call_values_places import say_place, tensor_place, unfollowable, value_at
+from traincheck.relations.call_values_places import places_of, say_place, tensor_place, unfollowable, value_at
 from traincheck.relations.call_values_rules import Example, Seen
 from traincheck.relations.call_values_table import Column, Mask, Values
-from traincheck.relations.names import short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition
 
@@ -34,7 +33,7 @@ class ConsistentInputOutput:
 
     def supports(self, invariant: Invariant) -> str | None:
         """Both places must be found in a call that returned."""
-        given, back = _places(invariant)
+        given, back = places_of(invariant)
         if not given.is_input or back.is_input:
             return "expected a place in the arguments, then one in the results"
         return unfollowable(given) or unfollowable(back) or rules.unsupported(invariant)
@@ -68,32 +67,30 @@ class ConsistentInputOutput:
 
     def describe(self, invariant: Invariant) -> str:
         """As 0.x labels it, with the condition."""
-        given, back = _places(invariant)
+        given, back = places_of(invariant)
         when = condition(invariant, PRE_EVENT)
-        return f"{_api(invariant)}: {say_place(given)} consistent with {say_place(back)}{when}"
+        return f"{rules.spoken(invariant)}: {say_place(given)} consistent with {say_place(back)}{when}"
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
         """Why it never applied."""
-        if not called:
-            return f"{_api(invariant)} was never called (and returned)"
-        if not observed:
-            return self.unobserved(invariant)
-        return f"its precondition was never met ({condition(invariant, PRE_EVENT).strip() or 'none'})"
+        return rules.silence(invariant, called, observed, self.unobserved)
 
     def unobserved(self, invariant: Invariant) -> str:
         """What was not recorded."""
-        given, back = _places(invariant)
-        return f"{say_place(given)} and {say_place(back)} were not both recorded in any call of {_api(invariant)}"
+        given, back = places_of(invariant)
+        return (
+            f"{say_place(given)} and {say_place(back)} were not both recorded in any call of {rules.spoken(invariant)}"
+        )
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """Both values, and what it usually means that they differ."""
-        given, back = _places(invariant)
+        given, back = places_of(invariant)
         first = rows[0]
         attribute = str((back.additional_path or ["value"])[0])
         return Explanation(
-            title=f"{_api(invariant)} changed {attribute} from {first['before']} to {first['after']}",
+            title=f"{rules.spoken(invariant)} changed {attribute} from {first['before']} to {first['after']}",
             expected=self.describe(invariant),
-            observed=f"{_api(invariant)}: {say_place(given)} is {first['before']}, "
+            observed=f"{rules.spoken(invariant)}: {say_place(given)} is {first['before']}, "
             f"{say_place(back)} is {first['after']}",
             meaning=_MEANINGS.get(attribute, "The function does not treat its input as in the reference runs."),
             kind=f"input output {attribute}",
@@ -110,30 +107,19 @@ _MEANINGS: Final = {
 }
 
 
-def _places(invariant: Invariant) -> tuple[InputOutputParam, InputOutputParam]:
-    given, _, back = invariant.params
-    if not isinstance(given, InputOutputParam) or not isinstance(back, InputOutputParam):
-        raise TypeError("not parameters of ConsistentInputOutputRelation")  # the model has made sure
-    return given, back
-
-
 def _paths(invariant: Invariant) -> tuple[list[str | int], list[str | int]]:
-    given, back = _places(invariant)
+    given, back = places_of(invariant)
     return given.additional_path or [], back.additional_path or []
 
 
 def _but_path(invariant: Invariant) -> tuple[object, ...]:
-    given, back = _places(invariant)
+    given, back = places_of(invariant)
     where = tuple((place.name, place.index, str((place.additional_path or [""])[0])) for place in (given, back))
     return rules.function_of(invariant), where, str(invariant.precondition)
 
 
-def _api(invariant: Invariant) -> str:
-    return f"{short(rules.function_of(invariant))}()"
-
-
 def _judge(invariant: Invariant, values: Values) -> Seen:
-    given, back = _places(invariant)
+    given, back = places_of(invariant)
     function = rules.function_of(invariant)
     one, two = value_at(given, function, values), value_at(back, function, values)
     observed, same = _compared(one, two)
@@ -175,7 +161,7 @@ def _candidates(function: str, example: Example) -> list[Candidate]:
     for path in paths:
         for out in outs:
             invariant = _invariant(function, name, path, out)
-            given, back = _places(invariant)
+            given, back = places_of(invariant)
             one, two = value_at(given, function, values), value_at(back, function, values)
             observed, same = _compared(one, two)
             sized = path != ["dtype"]

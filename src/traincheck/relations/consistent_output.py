@@ -16,7 +16,6 @@ from traincheck.relations.call_values import PRE_EVENT, ValueCarry, readable
 from traincheck.relations.call_values_names import computes
 from traincheck.relations.call_values_rules import Example, Seen
 from traincheck.relations.call_values_table import Values
-from traincheck.relations.names import short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.values import say
 from traincheck.relations.wording import condition
@@ -84,19 +83,16 @@ class ConsistentOutput:
         """As 0.x labels it, with the condition."""
         param = _param(invariant)
         when = condition(invariant, PRE_EVENT)
-        return f"{_api(invariant)} consistently returns tensors with {param.attr_name}={say(param.const_value)}{when}"
+        returns = f"returns tensors with {param.attr_name}={say(param.const_value)}"
+        return f"{rules.spoken(invariant)} consistently {returns}{when}"
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
         """Why it never applied."""
-        if not called:
-            return f"{_api(invariant)} was never called (and returned)"
-        if not observed:
-            return self.unobserved(invariant)
-        return f"its precondition was never met ({condition(invariant, PRE_EVENT).strip() or 'none'})"
+        return rules.silence(invariant, called, observed, self.unobserved)
 
     def unobserved(self, invariant: Invariant) -> str:
         """What was not recorded."""
-        return f"{_param(invariant).attr_name} of what {_api(invariant)} returned was not recorded"
+        return f"{_param(invariant).attr_name} of what {rules.spoken(invariant)} returned was not recorded"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """What came back instead, and what that usually means."""
@@ -107,9 +103,9 @@ class ConsistentOutput:
         else:
             found = f"{_tensor(first['variable'])} with {param.attr_name}={first['after']}"
         return Explanation(
-            title=f"{_api(invariant)} returned {found}",
+            title=f"{rules.spoken(invariant)} returned {found}",
             expected=self.describe(invariant),
-            observed=f"{_api(invariant)} returned {found} instead of {param.attr_name}={first['before']}",
+            observed=f"{rules.spoken(invariant)} returned {found} instead of {param.attr_name}={first['before']}",
             meaning=_meaning(param.attr_name, str(first["before"]), str(first["after"])),
             kind=f"output {param.attr_name} {first['before']} {first['after']}",
             apis=(function,),
@@ -123,10 +119,6 @@ def _param(invariant: Invariant) -> VarParam:
     if not isinstance(param, (VarTypeParam, VarNameParam)):
         raise TypeError("not parameters of ConsistentOutputRelation")  # the model has made sure
     return param
-
-
-def _api(invariant: Invariant) -> str:
-    return f"{short(rules.function_of(invariant))}()"
 
 
 def _tensor(path: object) -> str:

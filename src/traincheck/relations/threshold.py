@@ -13,10 +13,9 @@ from traincheck.invariants import ALWAYS, APIParam, InputOutputParam, Invariant
 from traincheck.relations import call_values_rules as rules
 from traincheck.relations.base import Candidate, Explanation, Judgement, Needs, Numbered, Row
 from traincheck.relations.call_values import PRE_EVENT, ValueCarry
-from traincheck.relations.call_values_places import say_place, tensor_place, unfollowable, value_at
+from traincheck.relations.call_values_places import places_of, say_place, tensor_place, unfollowable, value_at
 from traincheck.relations.call_values_rules import Example, Seen
 from traincheck.relations.call_values_table import Floats, Values
-from traincheck.relations.names import short
 from traincheck.relations.tables import Tables, Window
 from traincheck.relations.wording import condition
 
@@ -47,7 +46,7 @@ class Threshold:
 
     def supports(self, invariant: Invariant) -> str | None:
         """One place is an argument, the other in the results."""
-        greater, smaller = _places(invariant)
+        greater, smaller = places_of(invariant)
         if greater.is_input == smaller.is_input:
             return "expected one place in the arguments and one in the results"
         return unfollowable(greater) or unfollowable(smaller) or rules.unsupported(invariant)
@@ -96,34 +95,30 @@ class Threshold:
 
     def describe(self, invariant: Invariant) -> str:
         """As 0.x labels it, with the condition."""
-        greater, smaller = _places(invariant)
+        greater, smaller = places_of(invariant)
         when = condition(invariant, PRE_EVENT)
         if smaller.is_input:
-            return f"{_api(invariant)}: {say_place(greater)} ≥ {say_place(smaller)}{when}"
-        return f"{_api(invariant)}: {say_place(smaller)} ≤ {say_place(greater)}{when}"
+            return f"{rules.spoken(invariant)}: {say_place(greater)} ≥ {say_place(smaller)}{when}"
+        return f"{rules.spoken(invariant)}: {say_place(smaller)} ≤ {say_place(greater)}{when}"
 
     def dormant(self, invariant: Invariant, called: int, observed: int) -> str:
         """Why it never applied."""
-        if not called:
-            return f"{_api(invariant)} was never called (and returned)"
-        if not observed:
-            return self.unobserved(invariant)
-        return f"its precondition was never met ({condition(invariant, PRE_EVENT).strip() or 'none'})"
+        return rules.silence(invariant, called, observed, self.unobserved)
 
     def unobserved(self, invariant: Invariant) -> str:
         """What was not recorded."""
-        greater, smaller = _places(invariant)
+        greater, smaller = places_of(invariant)
         both = f"{say_place(greater)} and {say_place(smaller)}"
-        return f"{both} were not both recorded as numbers in any call of {_api(invariant)}"
+        return f"{both} were not both recorded as numbers in any call of {rules.spoken(invariant)}"
 
     def explain(self, invariant: Invariant, rows: Sequence[Row]) -> Explanation:
         """Both numbers."""
-        greater, smaller = _places(invariant)
+        greater, smaller = places_of(invariant)
         limit, found = (smaller, greater) if smaller.is_input else (greater, smaller)
         first = rows[0]
         beyond = "below" if smaller.is_input else "above"
         return Explanation(
-            title=f"{_api(invariant)} gave {say_place(found)} {beyond} {say_place(limit)}",
+            title=f"{rules.spoken(invariant)} gave {say_place(found)} {beyond} {say_place(limit)}",
             expected=self.describe(invariant),
             observed=f"{say_place(found)} is {first['after']}, {beyond} {say_place(limit)} = {first['before']}",
             meaning="A limit that held in the reference runs does not bind: it is ignored, applied to something else, "
@@ -134,19 +129,8 @@ class Threshold:
         )
 
 
-def _places(invariant: Invariant) -> tuple[InputOutputParam, InputOutputParam]:
-    greater, _, smaller = invariant.params
-    if not isinstance(greater, InputOutputParam) or not isinstance(smaller, InputOutputParam):
-        raise TypeError("not parameters of ThresholdRelation")  # the model has made sure
-    return greater, smaller
-
-
-def _api(invariant: Invariant) -> str:
-    return f"{short(rules.function_of(invariant))}()"
-
-
 def _judge(invariant: Invariant, values: Values) -> Seen:
-    greater, smaller = _places(invariant)
+    greater, smaller = places_of(invariant)
     function = rules.function_of(invariant)
     high, low = value_at(greater, function, values), value_at(smaller, function, values)
     limit, found = (low, high) if smaller.is_input else (high, low)

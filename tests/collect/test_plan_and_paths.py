@@ -49,6 +49,15 @@ def test_capture_paths(path: str, moment: str, steps: tuple) -> None:
     assert compile_path(path, ["input", "weight", "*rest"]) == (moment, steps)
 
 
+def test_what_comes_after_the_stars_has_no_position() -> None:
+    """checkpoint(function, *args, use_reentrant=None): the second argument passed is never use_reentrant."""
+    params = ["function", "*args", "use_reentrant", "**kwargs"]
+    assert compile_path("use_reentrant", params) == ("in", (("kw", "use_reentrant"),))
+    assert compile_path("kwargs.use_reentrant", params) == ("in", (("kw", "use_reentrant"),))
+    assert compile_path("args[1].dtype", params) == ("in", (("arg", 1, None), ("attr", "dtype")))
+    assert compile_path("function", params) == ("in", (("arg", 0, "function"),))
+
+
 @pytest.mark.parametrize("path", ["", "[0]", "args[0]..x", "args[0]()", "1st"])
 def test_a_wrong_capture_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="capture path"):

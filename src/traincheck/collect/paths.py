@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 _TOKEN = re.compile(r"\.([A-Za-z_]\w*)|\[(-?\d+)\]|\['([^']*)'\]")
@@ -33,7 +34,7 @@ def compile_path(path: str, params: Sequence[str] | None) -> tuple[str, tuple[tu
             ("attr", attribute) if attribute is not None else ("item", int(index) if index is not None else key)
         )
         position = match.end()
-    names = [name for name in params or () if not name.startswith("*")]
+    names = positional(params or ())
     if root == "ret":
         return "out", (("ret",), *steps)
     if root == "self":
@@ -49,3 +50,8 @@ def compile_path(path: str, params: Sequence[str] | None) -> tuple[str, tuple[tu
     if root in names:
         return "in", (("arg", names.index(root), root), *steps)
     return "in", (("kw", root), *steps)
+
+
+def positional(params: Sequence[str]) -> list[str]:
+    """Parameters that a position stands for: what comes after ``*args`` is given by keyword only."""
+    return list(takewhile(lambda name: not name.startswith("*"), params))

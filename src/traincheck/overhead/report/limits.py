@@ -30,7 +30,7 @@ def sentences(report: Mapping[str, Any]) -> list[str]:
         )
     if report["flagged"]:
         found.append(
-            f"{len(report['flagged'])} trials were under foreign load (named below, not dropped): their wall times "
+            f"Trials under foreign load (named, not dropped): {len(report['flagged'])}. Their wall times "
             "are other processes' as much as ours. CPU time says more, but shared caches slow it too."
         )
     below = [row["mode"] for row in main if (row["slowdown"]["cpu"] or {}).get("median", 1) < 0.98]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from traincheck.overhead.statistics import finite
+from traincheck.overhead.statistics import finite, median
 
 Report = Mapping[str, Any]
 
@@ -21,8 +21,7 @@ _COLOURS: Final = 8
 def slowdowns(report: Report) -> str:
     """A row for each mode: pairs by wall time (full dots) and CPU time (rings), their medians as bars; log scale."""
     rows = [mode for mode in report["modes"] if mode["slowdown"]["wall"] or mode["slowdown"]["cpu"]]
-    every = [value for mode in rows for told in mode["slowdown"].values() if told for value in told["each"]]
-    every = [value for value in every if value > 0]
+    every = [value for mode in rows for told in mode["slowdown"].values() if told for value in _shown(told["each"])]
     if not every:
         return ""
     low, high = min(0.9, *every), max(1.1, *every)
@@ -34,12 +33,13 @@ def slowdowns(report: Report) -> str:
         parts.append(_text(0, y + 4, f"{mode['mode']} ({mode['cohort']})"))
         for clock, shift in (("wall", -5), ("cpu", 5)):
             told = mode["slowdown"][clock]
-            if not told:
+            each = _shown(told["each"]) if told else []
+            if not each:
                 continue
-            x = [place(value) for value in (told["min"], told["max"], told["median"])]
+            x = [place(value) for value in (min(each), max(each), median(each) or 1.0)]
             parts.append(f'<line class="{clock}" x1="{x[0]:.1f}" x2="{x[1]:.1f}" y1="{y + shift}" y2="{y + shift}"/>')
             parts.append(f'<rect class="{clock}" x="{x[2] - 1.5:.1f}" y="{y + shift - 5}" width="3" height="10"/>')
-            for value in told["each"]:
+            for value in each:
                 dot = f'<circle class="{clock}" cx="{place(value):.1f}" cy="{y + shift}" r="3.2">'
                 parts.append(f"{dot}<title>{clock} {value:.4f}x</title></circle>")
     return _svg(_WIDTH, height, parts, "paired slowdowns by mode")
@@ -51,7 +51,7 @@ def step_times(report: Report) -> list[tuple[str, str]]:
     for cohort, mode in _groups(report):
         mine = [one for one in report["series"] if (one["cohort"], one["of"]) == (cohort, mode)]
         lines = [(f"{one['trial']}", "plain" if one["mode"] == "plain" else "watched", one["wall_ms"]) for one in mine]
-        drawn = _lines(lines, "ms", [value for _, _, values in lines for value in finite(values)])
+        drawn = _lines(lines, "ms", [value for _, _, values in lines for value in _shown(values)])
         if drawn:
             found.append((_title(cohort, mode), drawn))
     return found
@@ -67,12 +67,17 @@ def bytes_per_step(report: Report) -> str:
                 heights = [max(1, value) / 1e3 for value in finite(one["bytes_per_step"])]
                 lines.append((_title(cohort, mode), f"c{len(lines) % _COLOURS}", heights))
                 break
-    values = [value for _, _, series in lines for value in finite(series)]
+    values = [value for _, _, series in lines for value in _shown(series)]
     drawn = _lines(lines, "kB", values, size=(_WIDTH, 220), logarithmic=True)
     if not drawn:
         return ""
     key = "".join(f'<li><span class="{css}"></span>{escape(name)}</li>' for name, css, _ in lines)
     return f'{drawn}<ul class="key">{key}</ul>'
+
+
+def _shown(values: Iterable[Any]) -> list[float]:
+    """What has a place in a plot: numbers above zero that a ratio or a time can be."""
+    return [value for value in finite(values) if 1e-9 < value < 1e12]
 
 
 def _title(cohort: str, mode: str) -> str:
@@ -91,7 +96,6 @@ def _lines(
     logarithmic: bool = False,
 ) -> str:
     """Values over steps (from 1). What is no finite number leaves a gap."""
-    values = [value for value in values if value > 0]
     longest = max((len(series) for _, _, series in lines), default=0)
     if not values or not longest:
         return ""
@@ -124,7 +128,7 @@ def _runs(series: Sequence[Any]) -> Iterable[list[tuple[int, float]]]:
     """Stretches of (step, value) between values that are no finite number."""
     run: list[tuple[int, float]] = []
     for step, value in enumerate(series, start=1):
-        found = finite([value])
+        found = _shown([value])
         if found:
             run.append((step, found[0]))
         elif run:

@@ -17,7 +17,8 @@ def verdict(report: Mapping[str, Any]) -> str:
         return f"{said}; every pair counts."
     left = evidence["pairs"] - evidence["valid"]
     state = "" if report["state"] == "finished" else f" The study was {report['state']}."
-    return f"{said}; {left} pairs do not count." + state if left else f"{said}.{state or ' The study is not valid.'}"
+    many = "1 pair does" if left == 1 else f"{left} pairs do"
+    return f"{said}; {many} not count." + state if left else f"{said}.{state or ' The study is not valid.'}"
 
 
 def intervals(report: Mapping[str, Any]) -> list[str]:

@@ -328,7 +328,7 @@ def test_each_budget_takes_its_own_modes() -> None:
     assert said == [
         ("selective, every step", "selective", "met"),
         ("selective, every 10th step", "selective", "missed"),
-        ("full API", "api", "met"),
+        ("full API", "api", "met, under foreign load"),
         ("trace of 10 steps, selective", "selective", "met"),
         ("trace of 10 steps, full", "api", "missed"),
         ("check of a trace", "selective", "met"),
@@ -345,7 +345,8 @@ def test_limits_are_of_the_study_at_hand(told: dict[str, Any]) -> None:
     other["provenance"]["source"] = {"commit": None, "dirty": None}
     other["modes"][2].update(sampling_interval=10, mode="every-10th", kind="peer-selective")
     said = " ".join(limits.sentences(other))
-    for expected in ("quick form", "was interrupted", "Trials under foreign load (named, not dropped): 1.", "its commit is not known",
+    for expected in ("quick form", "was interrupted", "Trials under foreign load (named, not dropped): 1.",
+                     "its commit is not known",
                      "every-10th observes every 10th step, but a trial has 3 steady steps", "0.x tool"):  # fmt: skip
         assert expected in said
 

@@ -50,6 +50,12 @@ def test_a_runs_figure_is_of_its_steady_steps() -> None:
     assert statistics.run_figure(steps, 7) is None
 
 
+def test_noise_is_by_what_runs_of_the_same_thing_differ() -> None:
+    assert statistics.noise([10.0, 12.0, 10.0]) == pytest.approx(1.2)
+    assert statistics.noise([5.0, 5.0]) == 1.0
+    assert statistics.noise([5.0, None]) is None
+
+
 def test_pairs_give_median_range_and_no_interval_while_they_are_few() -> None:
     found = statistics.paired([1.2, 1.1, 1.6])
     assert found is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -65,6 +66,15 @@ def run_figure(steps: Sequence[Any], first_steady_step: int, sampled: bool = Fal
     """
     steady = steps[first_steady_step - 1 :]
     return mean(steady) if sampled else median(steady)
+
+
+def noise(runs: Sequence[Any]) -> float | None:
+    """By what factor two runs of the same thing differ that followed one another, in the median; 1.0 is not at all.
+
+    ``runs`` are figures of plain runs in their order. None with fewer than two.
+    """
+    values = [value for value in finite(runs) if value > 0]
+    return median(max(one / other, other / one) for one, other in pairwise(values))
 
 
 def coverage(pairs: int) -> float:

@@ -217,7 +217,7 @@ class _Work:
         self.say("learning again", 0, 1)
         held = [invariant.to_json() for invariant in load_invariants(rules)]
         found = [invariant.to_json() for invariant in infer(runs).invariants]
-        self._count("learned")
+        self._count("learned again")
         name = f"{artifacts.INVARIANTS}/{artifacts.RULES}"
         if len(held) != len(found):
             self.said.add("inconsistent", name, f"it has {len(held)} invariants, learning again gives {len(found)}")
@@ -247,7 +247,7 @@ class _Work:
 
         self.say(f"checking {record['id']} again", 0, 1)
         again = check(self.folder / trace, self.folder / artifacts.INVARIANTS / artifacts.RULES).to_json()
-        self._count("checks")
+        self._count("checked again")
         self.said.differ(where, "", _unplaced(told), _unplaced(again), "checking again gives")
 
     # --- what follows from it ----------------------------------------------------------------------------------------

@@ -105,4 +105,4 @@ def verdict(row: Mapping[str, Any]) -> str:
         said = f"missed by {one} time, met by {other} time" if not row["met"] else said
     if row["crossed"]:
         said += ", though not in every pair"
-    return said + (", under foreign load" if row["flagged"] and not row["met"] else "")
+    return said + (", under foreign load" if row["flagged"] else "")

@@ -42,6 +42,7 @@ def content(folder: Path) -> dict[str, Any]:
         "workload": study["policy"]["workload"],
         "protocol": study["policy"]["protocol"],
         "modes": rows,
+        "noise": _noise(held),
         "budgets": budgets.judged([row for row in modes if row["cohort"] == "main"]),
         "budgets_are_of_this_workload": study["policy"]["workload"].get("name") == budgets.OF_WORKLOAD,
         "published_on": budgets.PUBLISHED_ON,
@@ -101,6 +102,23 @@ def _mode(held: Folder, cohort: str, name: str) -> dict[str, Any]:
     }
 
 
+def _noise(held: Folder) -> list[dict[str, Any]]:
+    """How far plain runs of the same seed and length differ, of each kind of which there are two or more."""
+    rows = []
+    plain = [t for t in held.trials if t["mode"] == PLAIN and t["valid"]]
+    for cohort, seed, steps in dict.fromkeys((t["cohort"], t["seed"], t["steps"]) for t in plain):
+        mine = [t for t in plain if (t["cohort"], t["seed"], t["steps"]) == (cohort, seed, steps)]
+        figures = {
+            clock: statistics.noise(
+                [statistics.run_figure(t["times"][f"{clock}_ms"], t["times"]["first_steady_step"]) for t in mine]
+            )
+            for clock in ("wall", "cpu")
+        }
+        if figures["wall"] is not None:
+            rows.append({"cohort": cohort, "seed": seed, "steps": steps, "runs": len(mine), **figures})
+    return rows
+
+
 def _of_runs(trials: Sequence[Row], clock: str, sampled: bool) -> float | None:
     """Median over runs of each run's figure, ms."""
     return statistics.median(
@@ -110,13 +128,13 @@ def _of_runs(trials: Sequence[Row], clock: str, sampled: bool) -> float | None:
 
 def _evidence(held: Folder) -> dict[str, Any]:
     names = ("cohort", "pair", "mode", "first", "seed", "steps", "evidence_equal", "first_difference",
-             "facts_compared", "valid", "reasons", "flagged", "ratios", "slowdown")  # fmt: skip
+             "facts_compared", "valid", "reasons", "flagged", "slowdown")  # fmt: skip
     return {
         "pairs": len(held.pairs),
         "equal": sum(pair["evidence_equal"] for pair in held.pairs),
         "valid": sum(pair["valid"] for pair in held.pairs),
         "facts_compared": sum(pair["facts_compared"] for pair in held.pairs),
-        "each": [{name: pair[name] for name in names} for pair in held.pairs],
+        "each": [{**{name: pair[name] for name in names}, "ratios": pair.get("ratios")} for pair in held.pairs],
     }
 
 

@@ -16,6 +16,7 @@ def render(report: Mapping[str, Any]) -> str:
         parts.append(f"Workload: {_cell(report['workload']['name'] or report['workload']['class'])}, "
                      f"{_cell(report['about'])}.")  # fmt: skip
     parts += ["## Slowdown", words.SLOWDOWNS, _table(tables.slowdowns(report))]
+    parts += words.noise(report)
     why = words.intervals(report)
     if why:
         parts.append("No interval: " + "; ".join(why) + ".")

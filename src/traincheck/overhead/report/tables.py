@@ -68,11 +68,12 @@ def pairs(report: Report) -> Table:
     rows = []
     for pair in report["evidence"]["each"]:
         reasons = "; ".join(pair["reasons"]) or ("flagged: foreign load" if pair["flagged"] else "")
+        ratios = [_of_pair(pair, figure) for figure in ("wall_median", "cpu_median", "wall_mean", "cpu_mean")]
         rows.append([pair["cohort"], str(pair["pair"]), pair["mode"], pair["first"], str(pair["seed"]),
-                     "yes" if pair["evidence_equal"] else "no", amount(pair["facts_compared"]),
-                     _of_pair(pair, "wall_median"), _of_pair(pair, "cpu_median"), reasons])  # fmt: skip
+                     "yes" if pair["evidence_equal"] else "no", amount(pair["facts_compared"]), *ratios,
+                     reasons])  # fmt: skip
     headers = ["cohort", ">pair", "mode", "began with", ">seed", "training the same", ">facts compared",
-               ">wall, median step", ">CPU, median step", "remarks"]  # fmt: skip
+               ">wall, median step", ">CPU, median step", ">wall, mean step", ">CPU, mean step", "remarks"]  # fmt: skip
     return Table(headers, rows)
 
 

@@ -31,6 +31,16 @@ def intervals(report: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def noise(report: Mapping[str, Any]) -> list[str]:
+    """How large the noise is, for each kind of plain run."""
+    return [
+        f"Noise: {row['runs']} plain runs ({row['cohort']}, seed {row['seed']}, {row['steps']} steps) differ from the "
+        f"one before by a factor of {row['wall']:.3f} in wall time and {row['cpu']:.3f} in CPU time, in the median. "
+        "Slowdowns within that are not told apart from 1."
+        for row in report["noise"]
+    ]
+
+
 def portability(report: Mapping[str, Any]) -> str:
     """The audit of the invariant set."""
     held = report["invariants"]

@@ -151,10 +151,14 @@ def _command(
     if mode is not None and mode.peer:
         assert place.peer_python is not None
         return peer.command(mode, place.peer_python, folder, script.parent, task, choice.ranks, place.peer_rules), env
-    train = [place.python, str(script), str(task)]
+    # The plain side of a peer's pair trains in the peer's environment: nothing differs but the watching.
+    python = place.python
+    if trial.cohort != REFERENCE and place.policy.mode(trial.of).peer and place.peer_python is not None:
+        python = place.peer_python
+    train = [python, str(script), str(task)]
     if choice.ranks > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(choice.ranks)]
-        train = [place.python, *launcher, str(script), str(task)]
+        train = [python, *launcher, str(script), str(task)]
     if mode is None:
         return train, env
     return modes.command(mode, place.python, folder / artifacts.TRACE, place.rules, train), env

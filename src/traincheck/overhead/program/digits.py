@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as functional
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -42,8 +43,6 @@ class DigitsCnn(Workload):
         return self.model
 
     def build(self) -> None:  # noqa: D102
-        from sklearn.datasets import load_digits
-
         if self.model is None:
             self.build_model()
         digits = load_digits()

@@ -189,6 +189,10 @@ def look(task_file: str) -> None:
     }
     try:
         cls = workload_class(task["workload"], task.get("path"))
+    except ModuleNotFoundError as error:
+        if task["workload"] not in BUILT_IN:
+            found["error"] = f"{type(error).__name__}: {error}"
+        found["missing"] = [error.name]
     except (ImportError, AttributeError, ValueError) as error:
         found["error"] = f"{type(error).__name__}: {error}"
     else:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from traincheck.overhead.policy import Mode, WorkloadChoice
 
-TITAN = "torchtitan-llama-debug"
-
 
 def refusal(mode: Mode, workload: WorkloadChoice) -> str | None:
     """Why the workload can't be measured in this mode, or None."""
@@ -18,7 +16,7 @@ def refusal(mode: Mode, workload: WorkloadChoice) -> str | None:
         return None
     if workload.ranks > 1:
         return "0.x subclass tracking replaces parameters, which FSDP owns as DTensors"
-    if workload.program != "digits-cnn":
+    if workload.name not in (None, "digits-cnn"):
         return "0.x tracks only models that the script itself makes; here the trainer makes or keeps the model"
     return None
 

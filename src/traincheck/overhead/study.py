@@ -156,6 +156,12 @@ class Study:
                     f"{self.policy_file}: workload.options.{name}: {choice.program} has no such option",
                     f"one of {', '.join(found['options'])}" if found["options"] else "it has none",
                 )
+        if any(mode.kind == "peer-subclass" for mode in self.place.policy.modes) and not found["model_first"]:
+            raise TraincheckError(
+                f"{choice.program} can't be measured with 0.x subclass tracking: it has no build_model, and that tool "
+                "tracks only models that the script itself makes",
+                "write build_model, or leave the mode out",
+            )
         if choice.ranks not in found["ranks"]:
             raise TraincheckError(
                 f"{choice.program} can't train with {choice.ranks} ranks",

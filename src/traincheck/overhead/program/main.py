@@ -197,6 +197,7 @@ def look(task_file: str) -> None:
         found["error"] = f"{type(error).__name__}: {error}"
     else:
         found["missing"] = [name for name in getattr(cls, "needs", ()) if find_spec(name) is None]
+        found["model_first"] = hasattr(cls, "build_model")
         found["options"] = list(getattr(cls, "options", ()))
         found["ranks"] = list(getattr(cls, "ranks", (1,)))
     print(json.dumps(found))

@@ -290,7 +290,7 @@ def test_plots_take_any_series(series: list[Any]) -> None:
 
 
 def mode(kind: str, every: int = 1, **more: Any) -> dict[str, Any]:
-    row = {"mode": kind, "kind": kind, "cohort": "main", "sampling_interval": every, "flagged_pairs": 0,
+    row = {"mode": kind, "kind": kind, "cohort": "main", "sampling_interval": every, "flagged_pairs": 0, "steps": [10],
            "slowdown": {"wall": None, "cpu": None}, "mb_per_10_steps": None, "check": None}  # fmt: skip
     return {**row, **more}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from typer.testing import CliRunner
 from traincheck.cli.app import app
 from traincheck.errors import TraincheckError
 from traincheck.events import HEADER_SIZE
-from traincheck.overhead import artifacts
+from traincheck.overhead import artifacts, report
+from traincheck.overhead.policy import load_policy
+from traincheck.overhead.study import Study
+from traincheck.overhead.trial import Place
 from traincheck.overhead.verify import Verification, verify
 from traincheck.overhead.verify_pieces import differences
 
@@ -141,6 +145,22 @@ def edited_audit(study: Path) -> None:
     edit(study / FULL / "audit.json", lambda value: value.update(calls=value["calls"] + 1))
 
 
+def other_plan(study: Path) -> None:
+    edit(study / SELECTIVE / "trace" / "plan.json", lambda plan: plan["functions"].popitem())
+
+
+def slower_steps(study: Path) -> None:
+    def change(rank: dict[str, Any]) -> None:
+        for step in rank["steps"]:
+            step["wall_ns"] *= 50
+
+    edit(study / PLAIN / "rank-0.json", change)
+
+
+def less_load(study: Path) -> None:
+    edit(study / FULL / "trial.json", lambda value: value["foreign"].update(cpu_s=1e6))
+
+
 def other_schedule(study: Path) -> None:
     edit(study / "study.json", lambda value: value["schedule"].reverse())
 
@@ -174,6 +194,9 @@ TAMPERINGS: list[tuple[Callable[[Path], None], str, str]] = [
     (failed_but_valid, f"{PLAIN}/trial.json", "it is called valid, but step 2 of rank 0 failed"),
     (fewer_invariants, "invariants/invariants.jsonl", "study.json says"),
     (edited_audit, f"{FULL}/audit.json", "calls is"),
+    (other_plan, f"{SELECTIVE}/trace/plan.json", "mode and invariants ask for"),
+    (slower_steps, f"{PLAIN}/trial.json", "s, the training they are in"),
+    (less_load, f"{FULL}/trial.json", "s of foreign load in"),
     (other_schedule, "study.json", "schedule[0][0] is"),
     (other_program, "program", "study.json says"),
 ]
@@ -247,6 +270,33 @@ def test_a_study_without_hashes_or_with_broken_files_is_told_and_no_crash(study:
     found = verify(study, quick=True)
     pieces = {fault.piece for fault in found.faults}
     assert {"hashes.json", "pairs.json", FULL, SELECTIVE} <= pieces
+
+
+def test_an_interrupted_study_holds_for_what_it_has_and_its_report_says_so(study: Path) -> None:
+    for path in (study / "trials").glob("main.?.selective.*"):
+        shutil.rmtree(path)
+    told = artifacts.read_json(study / "study.json")
+    place = Place(study, load_policy(study / "policy.toml"), sys.executable, None, str(Path(__file__).parent))
+
+    def stop(what: str, done: int, total: int) -> None:
+        if ".selective." in what:
+            raise KeyboardInterrupt
+
+    file = Path(shutil.copyfile(study / "policy.toml", study.parent / told["policy_file"]))
+    with pytest.raises(KeyboardInterrupt):
+        Study(place, file, stop).run(resume=True)
+    for name in report.FILES:
+        (study / name).unlink()
+    found = report.write(study, study)
+    assert found["state"] == "interrupted"
+    assert "The study was interrupted" in (study / "report.md").read_text()
+    result = verify(study, quick=True)
+    assert str(result.faults) == "[]"
+    assert result.counts["trials"] == 3
+    assert result.counts["pairs"] == 1
+    # What it has is still held to account.
+    edit(study / PLAIN / "trial.json", lambda value: value.update(seed=3))
+    assert verify(study, quick=True).faults
 
 
 def test_a_study_that_runs_is_refused(study: Path) -> None:

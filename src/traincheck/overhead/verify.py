@@ -294,7 +294,8 @@ class _Work:
                 self.said.differ(name, "", artifacts.read_json(self.folder / name), content, "the study gives")
             if not any(fault.piece == name for fault in self.said.faults):
                 line = next((n for n, (a, b) in enumerate(_lines(text, texts[name]), start=1) if a != b), 0)
-                self.said.add("inconsistent", name, f"line {line} is not what the study gives")
+                text = f"line {line} is not what the study gives (of an older TrainCheck, write it again)"
+                self.said.add("inconsistent", name, text)
         self._count("reports", len(here))
 
     def _count(self, what: str, number: int = 1) -> None:

@@ -6,14 +6,18 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from traincheck.collect.plan import Plan
+from traincheck.invariants import load_invariants
 from traincheck.overhead import artifacts, audit, modes, peer, statistics
 from traincheck.overhead.policy import PLAIN, Mode, Policy
 from traincheck.overhead.trial import PEER_REFERENCE, PHASES, REFERENCE, Trial, ranks_of
 from traincheck.overhead.verify_pieces import Said
+from traincheck.selective import selective
 
 Row = Mapping[str, Any]
 
@@ -53,6 +57,7 @@ def verify(folder: Path, trial: Trial, policy: Policy, said: Said) -> dict[str, 
     else:
         faults = _trace(home, name, ranks, record, said)
         _command(record, where, mode, root, said)
+        said.of(f"{name}/{artifacts.TRACE}", partial(_plan, folder, f"{name}/{artifacts.TRACE}", mode, said))
     _validity(trial, policy, ranks, record, faults, where, said)
     return record
 
@@ -132,6 +137,9 @@ def _phases(home: Path, ranks: Sequence[Row], record: Row, where: str, said: Sai
         whole = launch + (marks[-1][1] - marks[0][1]) / 1e9 + (drain or 0.0) + shutdown
         if not math.isclose(whole, record["wall_s"], abs_tol=_SLACK_S):
             said.add("inconsistent", where, f"its phases come to {whole:.6f} s, wall_s is {record['wall_s']:.6f}")
+    if wall["steps"] > wall.get("training", math.inf):
+        text = f"its steps take {wall['steps']:.6f} s, the training they are in {wall['training']:.6f} s"
+        said.add("inconsistent", where, text)
     cpu = {name: (after - before) / 1e9 for (name, _, before), (_, _, after) in pairwise(marks)}
     if len(marks) > 1:
         cpu["import"] = marks[1][2] / 1e9
@@ -156,6 +164,9 @@ def _processes(home: Path) -> list[dict[str, Any]]:
 def _foreign(record: Row, where: str, limit: float, said: Said) -> None:
     foreign = record["foreign"]
     cpus = foreign["cpus"]
+    if cpus is not None and abs(cpus - foreign["cpu_s"] / record["wall_s"]) > 0.001 + 0.005 / record["wall_s"]:
+        text = f"{foreign['cpu_s']} s of foreign load in {record['wall_s']:.2f} s are not {cpus} CPUs"
+        said.add("inconsistent", where, text)
     if cpus is None:
         if foreign["flagged"] is not None:
             said.add("inconsistent", where, "it is flagged, or not, for a foreign load that is not known")
@@ -192,6 +203,21 @@ def _command(record: Row, where: str, mode: Mode, root: str, said: Said) -> None
     rules = Path(root) / artifacts.INVARIANTS / artifacts.RULES
     wanted = modes.command(mode, words[0], run, rules, words[words.index("--") + 1 :])
     said.differ(where, "command", words, wanted, "the mode gives")
+
+
+def _plan(folder: Path, name: str, mode: Mode, said: Said) -> None:
+    """What was observed is what the mode, and in selective modes the study's own invariants, ask for."""
+    wanted = Plan(state=mode.kind != "api", every=mode.sampling_interval, warmup=mode.warm_up_steps)
+    if mode.kind == "selective":
+        invariants = load_invariants(folder / artifacts.INVARIANTS / artifacts.RULES)
+        wanted = selective(wanted, invariants, allow_partial=True)
+    told = artifacts.read_json(folder / name / "plan.json")
+    said.differ(f"{name}/plan.json", "", told, wanted.to_json(), "mode and invariants ask for")
+    manifest = artifacts.read_json(folder / name / "manifest.json")
+    digest = Plan.from_json(told).digest()
+    if manifest["plan_hash"] != digest:
+        text = f"its plan_hash is {manifest['plan_hash']}, that of plan.json {digest}"
+        said.add("inconsistent", f"{name}/manifest.json", text)
 
 
 def _validity(

@@ -75,6 +75,7 @@ def _row(budget: Budget, mode: Mapping[str, Any] | None) -> dict[str, Any]:
         "met_cpu": None,
         "crossed": False,
         "flagged": bool(mode and mode["flagged_pairs"]),
+        "steps": list(mode["steps"]) if mode else [],
     }
     if mode is None:
         return row
@@ -103,6 +104,9 @@ def verdict(row: Mapping[str, Any]) -> str:
     if row["met_cpu"] is not None and row["met_cpu"] != row["met_wall"]:
         one, other = ("wall", "CPU") if row["met_cpu"] else ("CPU", "wall")
         said = f"missed by {one} time, met by {other} time" if not row["met"] else said
+    if row["figure"] == "mb_per_10_steps" and row["steps"] != [10]:
+        # What is written once a run (names, interned values) counts more in a shorter one, less in a longer one.
+        said += f", from runs of {' or '.join(map(str, row['steps']))} steps"
     if row["crossed"]:
         said += ", though not in every pair"
     return said + (", under foreign load" if row["flagged"] else "")

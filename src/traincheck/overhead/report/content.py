@@ -155,6 +155,9 @@ def _audit(held: Folder, trial: Row) -> dict[str, Any] | None:
     if told is not None:
         processes = told["processes"]
         kinds = sorted({kind for process in processes for kind in process["per_kind"]})
+        manifest = artifacts.read_json(held.path / artifacts.TRIALS / trial["id"] / artifacts.TRACE / "manifest.json")
+        row["scope"], row["plan_hash"] = manifest["plan"]["scope"], manifest["plan_hash"]
+        row["probed"] = len(manifest["plan"]["functions"]) or None
         row["processes"] = len(processes)
         row["per_kind"] = {kind: sum(process["per_kind"].get(kind, 0) for process in processes) for kind in kinds}
         row["threads"] = sum(len(process["per_thread"]) for process in processes)

@@ -22,7 +22,7 @@ def render(report: Mapping[str, Any]) -> str:
         parts.append("No interval: " + "; ".join(why) + ".")
     parts += ["## Budgets", f"Published figures are of {report['published_on']}.", _table(tables.budget_rows(report))]
     parts += ["## Training stayed the same", _evidence(report), _table(tables.pairs(report))]
-    parts += ["## What watching did", _table(tables.audits(report))]
+    parts += ["## What watching did", words.WATCHED, _table(tables.audits(report))]
     if report["outcomes"]:
         parts += ["## Outcomes", _table(tables.outcomes(report))]
     if report["agreement"]:

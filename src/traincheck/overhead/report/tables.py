@@ -83,10 +83,22 @@ def audits(report: Report) -> Table:
     for row in report["audits"]:
         kinds = row.get("per_kind", {})
         verdict = "not audited (0.x)" if not row["audited"] else "; ".join(row["faults"]) or "complete and unique"
-        rows.append([row["trial"], amount(row["records"]), amount(row["call_pairs"]), amount(kinds.get("capture")),
-                     amount(kinds.get("state")), amount(row.get("functions")), amount(row.get("threads")),
+        plan = f"{row['scope']} {row['plan_hash'][:8]}" if row["audited"] else "-"
+        rows.append([row["trial"], plan, amount(row["records"]), amount(row["call_pairs"]),
+                     amount(kinds.get("capture")), amount(kinds.get("state")), amount(row.get("functions")), amount(row.get("threads")),
                      amount(row["bytes"]), verdict])  # fmt: skip
-    headers = ["trial", ">records", ">call pairs", ">captures", ">states", ">functions", ">threads", ">bytes", "audit"]
+    headers = [
+        "trial",
+        "plan",
+        ">records",
+        ">call pairs",
+        ">captures",
+        ">states",
+        ">functions",
+        ">threads",
+        ">bytes",
+        "audit",
+    ]
     return Table(headers, rows)
 
 

@@ -61,6 +61,10 @@ def portability(report: Mapping[str, Any]) -> str:
     return f"{said}{len(faults)} found: {shown}{more}."
 
 
+WATCHED = (
+    "Plan: scope, and how its hash begins. A selective plan is computed from the study's invariants by `traincheck collect "
+    "-i`; `overhead verify` computes it again."
+)
 PHASES = (
     "Seconds by the clock, median over runs. Launch is before the program (launcher, interpreter, probes), steps are "
     "the timed steps inside training, drain what TrainCheck still writes after the program's end."

@@ -16,6 +16,7 @@ from traincheck.cli import (
     invariants_merge,
     invariants_show,
     invariants_suppress,
+    overhead_profile,
     overhead_report,
     overhead_run,
     overhead_verify,
@@ -115,6 +116,7 @@ app.add_typer(overhead)
 overhead_run.register(overhead)
 overhead_report.register(overhead)
 overhead_verify.register(overhead)
+overhead_profile.register(overhead)
 doctor.register(app)
 
 

@@ -1,0 +1,141 @@
+"""The compiled core, calibrated: what one call, one capture, one hook and one segment cost, in this very process.
+
+The core is not timed call by call (a clock reading costs more than what it would measure). Its probes are put on
+functions that do nothing, with the recorder of the run, and compared with the same functions without; how often each
+happened in a window is counted in the trace. Caches are warm here, in training they are not: what that hides ends in
+the part that stays unattributed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from traincheck.events import HEADER_SIZE, RECORD_SIZE, Moment, Value
+
+CALLS: Final = 250
+REPEATS: Final = 9
+WIDTH: Final = 8
+"""Arguments of the wide call; the narrow one has one. Their difference is what captures cost."""
+PYTHON: Final = "python"
+BUILTIN: Final = "builtin"
+
+Figure = dict[str, float]
+"""``ns`` (median of the repeats), ``least``, ``most``."""
+
+
+def nothing(*arguments: Any) -> None:
+    """Does nothing, as a Python function."""
+
+
+def _samples() -> dict[Value, Any]:
+    import torch
+
+    return {
+        Value.NONE: None,
+        Value.BOOL: True,
+        Value.INT: 12345,
+        Value.FLOAT: 0.1,
+        Value.SYMBOL: torch.float32,
+        Value.TENSOR: torch.zeros(8, 8),
+        Value.OBJECT: nothing.__code__,
+    }
+
+
+class Core:
+    """Calibrates with the open recorder of a session; ``everything``: probes as the full and boundary scopes have
+    them, else with the plan's paths, as the selective scope has them.
+    """
+
+    def __init__(self, recorder: Any, everything: bool) -> None:
+        self._recorder = recorder
+        self._everything = everything
+        self._number = recorder.function("traincheck.calibration", "function", None)
+
+    def figures(self) -> dict[str, Any]:
+        """``call`` by kind of function, ``capture`` by kind of value (names of ``Value``), ``hook``, ``segment``."""
+        captures = {value.name.lower(): self._capture(sample) for value, sample in _samples().items()}
+        captures["location"] = self._location()
+        read = captures["none"]["ns"]
+        # Full: the result is read as well. One narrow call has one argument of kind none.
+        beside = 2 * read if self._everything else read
+        calls = {PYTHON: _less(self._difference(nothing, (None,), self._probe(nothing, 1)), beside)}
+        simple = os.getpid  # takes no argument and gives an int
+        result = captures["int"]["ns"] if self._everything else 0.0
+        calls[BUILTIN] = _less(self._difference(simple, (), self._probe(simple, 0)), result)
+        return {"call": calls, "capture": captures, "hook": self._hook(), "segment": self._segment()}
+
+    def _probe(self, function: Callable[..., Any], width: int, **more: Any) -> Any:
+        from traincheck.collect import _probe
+
+        if self._everything:
+            return _probe.Probe(function, self._number, **{"capture_all": True, "group": 15, **more})
+        captures = [
+            (self._recorder.capture(self._number, "in", f"args[{n}]"), 0, (("arg", n, None),)) for n in range(width)
+        ]
+        return _probe.Probe(function, self._number, **{"captures": captures, "group": 15, **more})
+
+    def _difference(self, plain: Callable[..., Any], arguments: Sequence[Any], probed: Callable[..., Any]) -> Figure:
+        return _figure([_time(probed, arguments) - _time(plain, arguments) for _ in range(REPEATS)])
+
+    def _capture(self, sample: Any) -> Figure:
+        wide, narrow = self._probe(nothing, WIDTH), self._probe(nothing, 1)
+        found = []
+        for _ in range(REPEATS):
+            more = _time(wide, (sample,) * WIDTH) - _time(nothing, (sample,) * WIDTH)
+            less = _time(narrow, (sample,)) - _time(nothing, (sample,))
+            found.append((more - less) / (WIDTH - 1))
+        return _figure(found)
+
+    def _location(self) -> Figure:
+        with_it, without = self._probe(nothing, 0, location=2), self._probe(nothing, 0)
+        return self._difference(without, (), with_it)
+
+    def _hook(self) -> Figure:
+        """One of two hooks of a call: its dispatch, without the hook's own time."""
+
+        def hook(*arguments: Any) -> None: ...
+
+        hooked, without = self._probe(nothing, 0, enter=hook, exit=hook), self._probe(nothing, 0)
+        found = []
+        for _ in range(REPEATS):
+            both = _time(hooked, ()) - _time(without, ())
+            found.append(both / 2 - _time(hook, (1, 2, 3, 4)))
+        return _figure(found)
+
+    def _segment(self) -> dict[str, float]:
+        """Opening a segment, and closing the one before: what the append that does it costs more than others."""
+        from traincheck.collect import _probe
+
+        held = (self._recorder._segment_size() - HEADER_SIZE) // RECORD_SIZE
+        rows = [(0, 0, 0, 0, 0)] * min(1000, held // 4)
+        observation = self._recorder.observe("calibration", 0, Moment.ALONE)
+        rolls: list[float] = []
+        usual: list[float] = []
+        while len(rolls) < 2:
+            before, began = _probe.records(), time.thread_time_ns()
+            _probe.states(observation, rows)
+            spent = time.thread_time_ns() - began
+            (rolls if before // held != _probe.records() // held else usual).append(spent)
+        common = statistics.median(usual)
+        return {**_figure([spent - common for spent in rolls]), "records": held}
+
+
+def _time(function: Callable[..., Any], arguments: Sequence[Any]) -> float:
+    """CPU ns of one call, on average of ``CALLS``."""
+    began = time.thread_time_ns()
+    for _ in itertools.repeat(None, CALLS):
+        function(*arguments)
+    return (time.thread_time_ns() - began) / CALLS
+
+
+def _figure(values: Sequence[float]) -> Figure:
+    return {"ns": max(0.0, statistics.median(values)), "least": min(values), "most": max(values)}
+
+
+def _less(figure: Figure, ns: float) -> Figure:
+    return {name: max(0.0, value - ns) for name, value in figure.items()}

@@ -84,21 +84,11 @@ def audits(report: Report) -> Table:
         kinds = row.get("per_kind", {})
         verdict = "not audited (0.x)" if not row["audited"] else "; ".join(row["faults"]) or "complete and unique"
         plan = f"{row['scope']} {row['plan_hash'][:8]}" if row["audited"] else "-"
-        rows.append([row["trial"], plan, amount(row["records"]), amount(row["call_pairs"]),
-                     amount(kinds.get("capture")), amount(kinds.get("state")), amount(row.get("functions")), amount(row.get("threads")),
-                     amount(row["bytes"]), verdict])  # fmt: skip
-    headers = [
-        "trial",
-        "plan",
-        ">records",
-        ">call pairs",
-        ">captures",
-        ">states",
-        ">functions",
-        ">threads",
-        ">bytes",
-        "audit",
-    ]
+        counts = (row["records"], row["call_pairs"], kinds.get("capture"), kinds.get("state"), row.get("functions"),
+                  row.get("threads"), row["bytes"])  # fmt: skip
+        rows.append([row["trial"], plan, *map(amount, counts), verdict])
+    headers = ["trial", "plan", ">records", ">call pairs", ">captures", ">states", ">functions", ">threads", ">bytes",
+               "audit"]  # fmt: skip
     return Table(headers, rows)
 
 

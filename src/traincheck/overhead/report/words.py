@@ -62,8 +62,8 @@ def portability(report: Mapping[str, Any]) -> str:
 
 
 WATCHED = (
-    "Plan: scope, and how its hash begins. A selective plan is computed from the study's invariants by `traincheck collect "
-    "-i`; `overhead verify` computes it again."
+    "Plan: scope, and how its hash begins. A selective plan is computed from the study's invariants by "
+    "`traincheck collect -i`; `overhead verify` computes it again."
 )
 PHASES = (
     "Seconds by the clock, median over runs. Launch is before the program (launcher, interpreter, probes), steps are "

@@ -72,7 +72,11 @@ overhead = typer.Typer(
     help="Measure what watching costs on real training, with proof that training stays the same.",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    epilog=examples("traincheck overhead run studies/digits-cnn.toml --quick -o out/digits"),
+    epilog=examples(
+        "traincheck overhead run studies/digits-cnn.toml --quick -o out/digits",
+        "traincheck overhead report out/digits",
+        "traincheck overhead verify out/digits",
+    ),
 )
 
 

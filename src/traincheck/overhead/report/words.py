@@ -32,12 +32,17 @@ def intervals(report: Mapping[str, Any]) -> list[str]:
 
 
 def noise(report: Mapping[str, Any]) -> list[str]:
-    """How large the noise is, for each kind of plain run."""
-    return [
-        f"Noise: {row['runs']} plain runs ({row['cohort']}, seed {row['seed']}, {row['steps']} steps) differ from the "
-        f"one before by a factor of {row['wall']:.3f} in wall time and {row['cpu']:.3f} in CPU time, in the median. "
-        "Slowdowns within that are not told apart from 1."
+    """How large the noise is: a sentence or none."""
+    rows = [
+        f"{row['wall']:.3f} in wall and {row['cpu']:.3f} in CPU time ({row['cohort']}: {row['runs']} runs of "
+        f"{row['steps']} steps, seed {row['seed']})"
         for row in report["noise"]
+    ]
+    if not rows:
+        return []
+    return [
+        f"Noise: a plain run differs from the plain run before by a factor of {'; '.join(rows)}, in the median. "
+        "Slowdowns within that are not told apart from 1."
     ]
 
 

@@ -8,8 +8,8 @@ the part that stays unattributed.
 
 from __future__ import annotations
 
+import gc
 import itertools
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +17,17 @@ from typing import Any, Final
 
 from traincheck.events import HEADER_SIZE, RECORD_SIZE, Moment, Value
 
-CALLS: Final = 250
-REPEATS: Final = 9
+CALLS: Final = 500
+REPEATS: Final = 15
 WIDTH: Final = 8
 """Arguments of the wide call; the narrow one has one. Their difference is what captures cost."""
 PYTHON: Final = "python"
 BUILTIN: Final = "builtin"
+ATTRIBUTE: Final = "attribute"
+"""A capture of an attribute, of whatever kind its value is."""
+
+Path = tuple[tuple[str, str], ...]
+"""Steps of a capture's path behind its argument."""
 
 Figure = dict[str, float]
 """``ns`` (median of the repeats), ``least``, ``most``."""
@@ -57,33 +62,38 @@ class Core:
         self._number = recorder.function("traincheck.calibration", "function", None)
 
     def figures(self) -> dict[str, Any]:
-        """``call`` by kind of function, ``capture`` by kind of value (names of ``Value``), ``hook``, ``segment``."""
+        """``call`` by kind of function, ``capture`` by kind of value (names of ``Value``) or ``ATTRIBUTE``, ``hook``,
+        ``segment``."""
+        import torch
+
         captures = {value.name.lower(): self._capture(sample) for value, sample in _samples().items()}
         captures["location"] = self._location()
-        read = captures["none"]["ns"]
-        # Full: the result is read as well. One narrow call has one argument of kind none.
-        beside = 2 * read if self._everything else read
-        calls = {PYTHON: _less(self._difference(nothing, (None,), self._probe(nothing, 1)), beside)}
-        simple = os.getpid  # takes no argument and gives an int
-        result = captures["int"]["ns"] if self._everything else 0.0
-        calls[BUILTIN] = _less(self._difference(simple, (), self._probe(simple, 0)), result)
+        if not self._everything:
+            captures[ATTRIBUTE] = self._capture(torch.zeros(8, 8), (("attr", "dtype"),))
+        calls = {PYTHON: self._call(nothing, captures["none"]), BUILTIN: self._call(gc.isenabled, captures["bool"])}
         return {"call": calls, "capture": captures, "hook": self._hook(), "segment": self._segment()}
 
-    def _probe(self, function: Callable[..., Any], width: int, **more: Any) -> Any:
+    def _call(self, function: Callable[[], Any], result: Figure) -> Figure:
+        """Without arguments; where everything is recorded its result is, which is not the call's own cost."""
+        found = self._difference(function, (), self._probe(function, 0))
+        return _less(found, result["ns"]) if self._everything else found
+
+    def _probe(self, function: Callable[..., Any], width: int, path: Path = (), **more: Any) -> Any:
         from traincheck.collect import _probe
 
         if self._everything:
             return _probe.Probe(function, self._number, **{"capture_all": True, "group": 15, **more})
         captures = [
-            (self._recorder.capture(self._number, "in", f"args[{n}]"), 0, (("arg", n, None),)) for n in range(width)
+            (self._recorder.capture(self._number, "in", f"args[{n}]"), 0, (("arg", n, None), *path))
+            for n in range(width)
         ]
         return _probe.Probe(function, self._number, **{"captures": captures, "group": 15, **more})
 
     def _difference(self, plain: Callable[..., Any], arguments: Sequence[Any], probed: Callable[..., Any]) -> Figure:
         return _figure([_time(probed, arguments) - _time(plain, arguments) for _ in range(REPEATS)])
 
-    def _capture(self, sample: Any) -> Figure:
-        wide, narrow = self._probe(nothing, WIDTH), self._probe(nothing, 1)
+    def _capture(self, sample: Any, path: Path = ()) -> Figure:
+        wide, narrow = self._probe(nothing, WIDTH, path), self._probe(nothing, 1, path)
         found = []
         for _ in range(REPEATS):
             more = _time(wide, (sample,) * WIDTH) - _time(nothing, (sample,) * WIDTH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from traincheck.errors import TraincheckError
 from traincheck.events import HEADER_SIZE, RECORD_SIZE, Kind, Value
-from traincheck.overhead.profile.calibrate import BUILTIN, PYTHON
+from traincheck.overhead.profile.calibrate import ATTRIBUTE, BUILTIN, PYTHON
 
 _LAYOUT: Final = np.dtype(
     {
@@ -23,6 +24,7 @@ _LAYOUT: Final = np.dtype(
         "itemsize": RECORD_SIZE,
     }
 )
+_OF_ATTRIBUTE: Final = re.compile(r"(args\[\d+\]|kwargs\.\w+|self|ret)(\[[^]]*\])*\.\w")
 _BUILT_IN: Final = ("builtin", "c_method", "autograd_apply")
 
 Array = npt.NDArray[Any]
@@ -34,11 +36,14 @@ class Recorded:
     def __init__(self, folder: Path, ident: int, held: int) -> None:
         self._held = held
         self._builtin: set[int] = set()
+        self._attributes: set[int] = set()
         threads: list[int] = []
         for line in (folder / "symbols.jsonl").read_text().splitlines():
             entry = json.loads(line)
             if entry["k"] == "function" and entry["kind"] in _BUILT_IN:
                 self._builtin.add(int(entry["id"]))
+            elif entry["k"] == "capture" and _OF_ATTRIBUTE.match(entry["path"]):
+                self._attributes.add(int(entry["id"]))
             elif entry["k"] == "thread" and entry["ident"] == ident:
                 threads.append(int(entry["id"]))
         if len(threads) != 1:
@@ -53,13 +58,15 @@ class Recorded:
         own = records[records["thread"] == self._thread]
         begins, captures = own[own["kind"] == Kind.BEGIN], own[own["kind"] == Kind.CAPTURE]
         builtin = int(np.isin(begins["id"], list(self._builtin)).sum())
-        kinds = Counter(captures["flag"].tolist())
+        attributes = np.isin(captures["id"], list(self._attributes))
+        kinds = Counter(Value(kind).name.lower() for kind in captures["flag"][~attributes].tolist())
+        kinds[ATTRIBUTE] = int(attributes.sum())
         # A STATE record has an attribute where others have their thread: the training thread observes.
         timed = np.isin(records["kind"], [Kind.BEGIN, Kind.END, Kind.CAPTURE])
         return {
             "records": int(end - first),
             "calls": {PYTHON: len(begins) - builtin, BUILTIN: builtin},
-            "captures": {Value(kind).name.lower(): count for kind, count in sorted(kinds.items())},
+            "captures": {kind: count for kind, count in sorted(kinds.items()) if count},
             "states": int((records["kind"] == Kind.STATE).sum()),
             "segments": (end - 1) // held - (first - 1) // held if end > first > 0 else 0,
             "other_threads": int((records["thread"][timed] != self._thread).sum()),

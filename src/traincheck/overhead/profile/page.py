@@ -35,8 +35,8 @@ def words(mode: dict[str, Any]) -> list[str]:
         f"Apart: installing {installed['thread_s']:.2f} s of CPU before the first step; other threads "
         f"{one['on']['other_threads_ms']:.3f} ms a step watched, {one['off']['other_threads_ms']:.3f} ms with probes "
         f"off. In the self-test another thread burnt {test['other_thread_ms']:.0f} ms, none of it was counted.",
-        f"The witness saw {mode['witness']['calls']:,} calls of TrainCheck's own functions in "
-        f"{mode['witness']['steps']} steps that are not counted.",
+        f"The witness saw {mode['witness']['calls']:,} calls of TrainCheck's own functions, in steps that "
+        f"are not counted ({mode['witness']['steps']}).",
     ]
     if mode["reconciles"]:
         found.append(f"It reconciles: at most {mode['tolerance_ms']:.3f} ms may stay unattributed.")

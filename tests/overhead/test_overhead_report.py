@@ -182,13 +182,16 @@ def test_an_interrupted_study_with_a_pair_that_does_not_count_is_told(study: Pat
     edit(study / "summary.json", lambda value: value.update(state="interrupted", valid=False))
 
     def spoil(value: Any) -> None:
+        value["pairs"][0].update(evidence_equal=False, first_difference="step 2: generator torch differs")
         value["pairs"][0].update(valid=False, slowdown=None, reasons=["step 2: the loss is nan | <b>"])
 
     edit(study / "pairs.json", spoil)
     told, files = report.texts(study)
     full = next(row for row in told["modes"] if row["mode"] == "full")
     assert full["slowdown"] == {"wall": None, "cpu": None}
-    assert "1 pair does not count. The study was interrupted." in files[report.MARKDOWN]
+    said = files[report.MARKDOWN].splitlines()[2]
+    assert ", and differed in full, main pair 1: step 2: generator torch differs; 1 pair does not count." in said
+    assert said.endswith("The study was interrupted.")
     assert "step 2: the loss is nan \\| &lt;b>" in files[report.MARKDOWN]
     assert "step 2: the loss is nan | &lt;b&gt;" in files[report.HTML]
     assert re.search(r"\| \(\d+\.\d+x\) \|", files[report.MARKDOWN])

@@ -299,6 +299,32 @@ def test_an_interrupted_study_holds_for_what_it_has_and_its_report_says_so(study
     assert verify(study, quick=True).faults
 
 
+def test_an_invalid_study_that_says_so_holds(study: Path) -> None:
+    """A trace that could not be read when the study ran: the trial does not count, and verify finds the same."""
+    home = study / FULL
+    shutil.rmtree(home / "trace")
+    (home / "audit.json").unlink()
+    (home / "results.json").unlink()
+    record = artifacts.read_json(home / "trial.json")
+    reason = "the trace cannot be audited: FileNotFoundError: gone"
+    record.update(trace={"records": 0, "bytes": 0, "calls": 0}, valid=False, reasons=[reason], check=None)
+    record["phases"]["shutdown"] += record["phases"]["drain"]
+    record["phases"]["drain"] = None
+    artifacts.write_json(home / "trial.json", record)
+    place = Place(study, load_policy(study / "policy.toml"), sys.executable, None, None)
+    redone = Study(place, study / "policy.toml", lambda what, done, total: None)
+    redone.record = artifacts.read_json(study / "study.json")
+    redone.learned = artifacts.read_json(study / "invariants" / "learned.json")
+    names = ["reference.0", *(name for pair in redone.record["schedule"] for name in pair)]
+    redone.finished = [artifacts.read_json(study / "trials" / name / "trial.json") for name in names]
+    redone.conclude()
+    report.write(study, study)
+    result = verify(study, quick=True)
+    assert told(result) == ""
+    assert result.counts["pairs that do not count"] == 1
+    assert f"{FULL.removeprefix('trials/')} does not count: the trace" in (study / "report.md").read_text()
+
+
 def test_a_study_that_runs_is_refused(study: Path) -> None:
     edit(study / "study.json", lambda value: value.update(state="running"))
     with pytest.raises(TraincheckError, match="has not ended"):

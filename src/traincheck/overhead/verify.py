@@ -261,6 +261,9 @@ class _Work:
             value = {"schema": artifacts.SCHEMA, "pairs": pairs}
             self._recomputed(artifacts.PAIRS, value)
             self.counts["pairs"] = len(pairs)
+            invalid = sum(not pair["valid"] for pair in pairs)
+            if invalid:
+                self.counts["pairs that do not count"] = invalid
         if found is not None:
             self._recomputed(artifacts.OUTCOMES, found)
         if pairs is None or found is None:

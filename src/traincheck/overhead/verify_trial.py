@@ -57,7 +57,8 @@ def verify(folder: Path, trial: Trial, policy: Policy, said: Said) -> dict[str, 
     else:
         faults = _trace(home, name, ranks, record, said)
         _command(record, where, mode, root, said)
-        said.of(f"{name}/{artifacts.TRACE}", partial(_plan, folder, f"{name}/{artifacts.TRACE}", mode, said))
+        if (home / artifacts.AUDIT).exists():
+            said.of(f"{name}/{artifacts.TRACE}", partial(_plan, folder, f"{name}/{artifacts.TRACE}", mode, said))
     _validity(trial, policy, ranks, record, faults, where, said)
     return record
 
@@ -177,6 +178,8 @@ def _foreign(record: Row, where: str, limit: float, said: Said) -> None:
 
 def _trace(home: Path, name: str, ranks: Sequence[Row], record: Row, said: Said) -> list[str]:
     """The audit again; gives its faults."""
+    if not (home / artifacts.AUDIT).exists():
+        return _unaudited(home, name, said)
     told = artifacts.read_json(home / artifacts.AUDIT)
     pids = {process.get("pid") for process in _processes(home)}
     for rank in ranks:
@@ -191,6 +194,16 @@ def _trace(home: Path, name: str, ranks: Sequence[Row], record: Row, said: Said)
     trace["sha256"] = artifacts.sha256_tree(home / artifacts.TRACE)
     said.differ(f"{name}/{artifacts.TRIAL}", "trace", record["trace"], trace, "the trace gives")
     return list(again["faults"])
+
+
+def _unaudited(home: Path, name: str, said: Said) -> list[str]:
+    """A trace that could not be audited when the study ran can't be now."""
+    try:
+        audit.audit(home / artifacts.TRACE)
+    except Exception:  # whatever a broken trace does to us, as it did then
+        return ["the trace cannot be audited"]
+    said.add("missing", f"{name}/{artifacts.AUDIT}", "the trace can be audited")
+    return []
 
 
 def _command(record: Row, where: str, mode: Mode, root: str, said: Said) -> None:

@@ -13,6 +13,10 @@ def verdict(report: Mapping[str, Any]) -> str:
         f"Training was the same, bit by bit, in {evidence['equal']} of {evidence['pairs']} pairs "
         f"({evidence['facts_compared']:,} facts compared)"
     )
+    differing = [pair for pair in evidence["each"] if not pair["evidence_equal"]]
+    if differing:
+        one = differing[0]
+        said += f", and differed in {one['mode']}, {one['cohort']} pair {one['pair']}: {one['first_difference']}"
     if report["valid"]:
         return f"{said}; every pair counts."
     left = evidence["pairs"] - evidence["valid"]

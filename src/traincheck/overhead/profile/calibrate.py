@@ -30,7 +30,7 @@ Path = tuple[tuple[str, str], ...]
 """Steps of a capture's path behind its argument."""
 
 Figure = dict[str, float]
-"""``ns`` (median of the repeats), ``least``, ``most``."""
+"""``ns``; ``least`` and ``most`` of the repeats."""
 
 
 def nothing(*arguments: Any) -> None:
@@ -90,16 +90,15 @@ class Core:
         return _probe.Probe(function, self._number, **{"captures": captures, "group": 15, **more})
 
     def _difference(self, plain: Callable[..., Any], arguments: Sequence[Any], probed: Callable[..., Any]) -> Figure:
-        return _figure([_time(probed, arguments) - _time(plain, arguments) for _ in range(REPEATS)])
+        return _figure([(_time(probed, arguments), -_time(plain, arguments)) for _ in range(REPEATS)])
 
     def _capture(self, sample: Any, path: Path = ()) -> Figure:
         wide, narrow = self._probe(nothing, WIDTH, path), self._probe(nothing, 1, path)
-        found = []
-        for _ in range(REPEATS):
-            more = _time(wide, (sample,) * WIDTH) - _time(nothing, (sample,) * WIDTH)
-            less = _time(narrow, (sample,)) - _time(nothing, (sample,))
-            found.append((more - less) / (WIDTH - 1))
-        return _figure(found)
+        many, one = (sample,) * WIDTH, (sample,)
+        found = [
+            (_time(wide, many), -_time(nothing, many), -_time(narrow, one), _time(nothing, one)) for _ in range(REPEATS)
+        ]
+        return _divided(_figure(found), WIDTH - 1)
 
     def _location(self) -> Figure:
         with_it, without = self._probe(nothing, 0, location=2), self._probe(nothing, 0)
@@ -111,11 +110,9 @@ class Core:
         def hook(*arguments: Any) -> None: ...
 
         hooked, without = self._probe(nothing, 0, enter=hook, exit=hook), self._probe(nothing, 0)
-        found = []
-        for _ in range(REPEATS):
-            both = _time(hooked, ()) - _time(without, ())
-            found.append(both / 2 - _time(hook, (1, 2, 3, 4)))
-        return _figure(found)
+        given = (1, 2, 3, 4)
+        found = [(_time(hooked, ()), -_time(without, ()), -2 * _time(hook, given)) for _ in range(REPEATS)]
+        return _divided(_figure(found), 2)
 
     def _segment(self) -> dict[str, float]:
         """Opening a segment, and closing the one before: what the append that does it costs more than others."""
@@ -132,7 +129,7 @@ class Core:
             spent = time.thread_time_ns() - began
             (rolls if before // held != _probe.records() // held else usual).append(spent)
         common = statistics.median(usual)
-        return {**_figure([spent - common for spent in rolls]), "records": held}
+        return {**_figure([(spent, -common) for spent in rolls]), "records": held}
 
 
 def _time(function: Callable[..., Any], arguments: Sequence[Any]) -> float:
@@ -143,8 +140,17 @@ def _time(function: Callable[..., Any], arguments: Sequence[Any]) -> float:
     return (time.thread_time_ns() - began) / CALLS
 
 
-def _figure(values: Sequence[float]) -> Figure:
-    return {"ns": max(0.0, statistics.median(values)), "least": min(values), "most": max(values)}
+def _figure(repeats: Sequence[tuple[float, ...]]) -> Figure:
+    """Each repeat is a sum of times. The figure is the sum of each one's least disturbed repeat (a time is only ever
+    too long); the range is that of the repeats.
+    """
+    least = [min(times, key=abs) for times in zip(*repeats, strict=True)]
+    sums = [sum(times) for times in repeats]
+    return {"ns": max(0.0, sum(least)), "least": min(sums), "most": max(sums)}
+
+
+def _divided(figure: Figure, by: int) -> Figure:
+    return {name: value / by for name, value in figure.items()}
 
 
 def _less(figure: Figure, ns: float) -> Figure:

@@ -81,7 +81,7 @@ def profile(
     with _output.progress("profile") as bar:
         found = command.Profiling(place, study, bar, steps).run()
     words = ["traincheck", "overhead", "profile", str(study), *(f"--mode={name}" for name in mode or ())]
-    words += ["--steps", str(steps), "-o", str(output)]
+    words += ["--steps", str(steps), "-o", str(output), *(["--python", python] if python else [])]
     write_whole({output / command.PAGE: page.markdown(found, shlex.join(words))})
     if as_json:
         _output.print_json(found)

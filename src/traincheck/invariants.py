@@ -407,15 +407,22 @@ def write_files(
 ) -> None:
     """As ``save_invariants``, with other files ``beside`` it: ending -> text. All of them are written, or none.
 
+    Beside what is no ordinary file (``/dev/stdout``, a pipe) nothing is written.
     Raises ``TraincheckError`` (unwritable).
     """
     target = Path(path)
     text = dump_invariants(invariants)
     files = {target: text}
     if provenance is not None:
-        header = {"schema": SCHEMA, "sha256": hashlib.sha256(text.encode()).hexdigest(), **provenance}
+        header = {
+            "schema": SCHEMA,
+            "sha256": hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest(),
+            **provenance,
+        }
         files[provenance_path(target)] = json.dumps(header, indent=2, ensure_ascii=False) + "\n"
     files.update({target.with_name(target.name + ending): other for ending, other in (beside or {}).items()})
+    if target.exists() and not target.is_file():  # /dev/stdout, a pipe: nothing stands beside it
+        files = {target: text}
     try:
         write_whole(files)
     except OSError as error:

@@ -18,6 +18,12 @@ def strict(value: Any) -> Any:
     return value
 
 
-def dumps(value: Any) -> str:
-    """Indented JSON with a final newline."""
-    return json.dumps(strict(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def dumps(value: Any, encoding: str = "utf-8") -> str:
+    """Indented JSON with a final newline; what ``encoding`` cannot write stands there as JSON escapes."""
+    plain = strict(value)
+    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:  # a narrow locale, or half a surrogate pair: the name of a file that is not UTF-8
+        text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
+    return text

@@ -31,10 +31,16 @@ class Commands(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run, then exit with the code of what happened."""
+        _output.prepare()
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except typer.Abort:
             code = 130
+        except SystemExit as error:
+            # Rich, which prints the help texts, ends the program with 1 when its reader goes away.
+            code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
+        except BrokenPipeError:
+            code = 0
         except Exception as error:
             if not _is_usage(error):
                 raise
@@ -56,7 +62,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             _output.error("interrupted")
             raise typer.Exit(130) from error
-        except (typer.Exit, typer.Abort):
+        except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
             if _is_usage(error):
@@ -68,6 +74,12 @@ class Commands(TyperGroup):
                 if debug:
                     _output.traceback()
                 raise typer.Exit(BAD_INPUT if isinstance(error, _UNUSABLE) else OWN_FAILURE) from error
+            if isinstance(error, OSError) and error.errno in _FULL:
+                # No file of ours, which would have its name: the results could not be printed.
+                _output.error(f"cannot write the results: {error.strerror}", _remedy(error))
+                if debug:
+                    _output.traceback()
+                raise typer.Exit(OWN_FAILURE) from error
             text = " ".join(str(error).split())
             _output.error(
                 f"TrainCheck failed: {type(error).__name__}" + (f": {text}" if text else ""),
@@ -82,13 +94,14 @@ def _debug(ctx: Any) -> bool:
     return bool(ctx.find_root().params.get("debug"))
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 def _remedy(error: OSError) -> str:
     if isinstance(error, PermissionError):
         return "another folder, or other permissions"
-    return "free space, or another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "another path"
+    return "free space, or another disk" if error.errno in _FULL else "another path"
 
 
 def _is_usage(error: Exception) -> bool:

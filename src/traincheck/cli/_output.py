@@ -6,6 +6,7 @@ goes away (``| head``) is not an error: the command ends with the code it would 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def prepare() -> None:
+    """Characters that the terminal or the locale has not are printed as escapes, and end nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def stdout() -> Console:
@@ -26,8 +34,11 @@ def stderr() -> Console:
     return _console(sys.stderr)
 
 
-def _console(stream: IO[str]) -> Console:
+def _console(stream: IO[str] | None) -> Console:
     from rich.console import Console
+
+    if stream is None:  # closed before we came
+        return Console(file=io.StringIO(), highlight=False, emoji=False)
 
     class Patient(Console):
         def on_broken_pipe(self) -> None:
@@ -90,7 +101,7 @@ def print_json(value: Any) -> None:
     """``value`` as one JSON document on standard output. NaN and infinity, which JSON has not, become strings."""
     from traincheck.strictjson import dumps
 
-    _write(sys.stdout, dumps(value))
+    _write(sys.stdout, dumps(value, encoding=getattr(sys.stdout, "encoding", None) or "utf-8"))
 
 
 def error(message: str, hint: str | None = None) -> None:
@@ -116,7 +127,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
     Gives a function that changes the text.
     """
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda text: None
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -133,7 +144,7 @@ def progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
 
     Gives a function of what is being done, how many parts are done, and of how many.
     """
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda text, done, total: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -167,7 +178,9 @@ def _write(stream: IO[str] | None, text: str) -> None:
         _discard(stream)
 
 
-def _discard(stream: IO[str]) -> None:
+def _discard(stream: IO[str] | None) -> None:
+    if stream is None:
+        return
     try:
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, stream.fileno())

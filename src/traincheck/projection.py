@@ -50,7 +50,7 @@ def _calls(calls: pl.DataFrame, functions: Mapping[str, Sequence[str]]) -> pl.Da
     """Calls of these functions; each one's parent is its innermost ancestor among them."""
     if calls.is_empty():
         return calls
-    kept = calls["function"].is_in(list(functions)).to_numpy()
+    kept = calls["function"].is_in(list(functions)).fill_null(value=False).to_numpy()  # null: its name was lost
     parents = parent_rows(calls)
     above = parents.copy()
     for _ in range(100_000):

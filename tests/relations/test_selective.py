@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,9 @@ from traincheck.infer import infer
 from traincheck.invariants import Invariant, parse_invariant
 from traincheck.projection import project
 from traincheck.relations.base import Numbered
-from traincheck.relations.tables import Tables
+from traincheck.relations.tables import Tables, Watch
 from traincheck.selective import UnobservableError, selective
-from traincheck.trace import Trace
+from traincheck.trace import Trace, open_trace
 from traincheck.trace.manifest import Manifest
 
 from . import kit
@@ -254,3 +255,28 @@ def test_what_the_session_did_not_find_is_not_passed() -> None:
     outcome = check(trace, [step]).outcomes[0]
     assert outcome.outcome == "not_observable"
     assert "was not found in the program" in str(outcome.reason)
+
+
+def test_a_selective_run_without_its_manifest(tmp_path: Path) -> None:
+    """Half copied: the plan stands in plan.json too; without both, only what the run names counts as watched."""
+    learned = [one for one in infer([World().trace()]) if one.relation == "FunctionLeadRelation"]
+    plan = selective(Plan(), learned)
+    run = World().builder().write(tmp_path / "run")
+    (run / "plan.json").write_text(json.dumps(plan.to_json()))
+    (run / "manifest.json").unlink()
+    known = Watch.of(open_trace(run))
+    assert (known.scope, known.functions) == ("selective", frozenset(plan.functions))
+    (run / "plan.json").unlink()
+    unknown = Watch.of(open_trace(run))
+    assert unknown.watches(BACKWARD)
+    assert not unknown.watches("torch.nn.functional.relu")
+
+
+@pytest.mark.parametrize("field", ["packages", "functions", "observe", "unobservable", "state"])
+@pytest.mark.parametrize("value", [5, "text", [1], None, {"a": 1}])
+def test_a_damaged_plan_ends_nothing(tmp_path: Path, field: str, value: object) -> None:
+    run = World().builder().write(tmp_path / "run")
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["plan"] = {"scope": "selective", "functions": {}, field: value}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    Watch.of(open_trace(run))

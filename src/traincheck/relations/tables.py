@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from traincheck.collect.catalog import EXCLUDED_MODULES, EXCLUDED_NAMES
+from traincheck.trace.manifest import Fields
 
 _ALL: Final = 2**63 - 1
 
@@ -62,23 +63,27 @@ class Watch:
 
     @classmethod
     def of(cls, trace: TraceLike) -> Watch:
-        """From the plan in the manifest. Without one (imported or built traces) everything counts as watched."""
-        plan = trace.manifest.plan if trace.manifest is not None else None
-        if not plan or "scope" not in plan:
-            return cls()
-        recorded = frozenset(trace.functions["function"].cast(pl.String).to_list())
-        chosen = {str(name): frozenset(map(str, paths)) for name, paths in dict(plan.get("functions") or {}).items()}
-        selective = plan["scope"] == "selective"
-        parts = {str(reason): frozenset(map(str, some)) for reason, some in dict(plan.get("observe") or {}).items()}
+        """From the plan in the manifest. Without one everything counts as watched in imported and built traces.
+
+        In a run of ours whose plan was lost only what is named in it does: the others may not have been probed.
+        """
+        plan = Fields(trace.manifest.plan if trace.manifest is not None else {})
+        scope = plan.text("scope")
+        recorded = frozenset(trace.functions["function"].drop_nulls().cast(pl.String).to_list())
+        if scope is None:
+            return cls("unknown", functions=recorded) if trace.source == "segments" else cls()
+        chosen, parts = _names(plan.object("functions")), _names(plan.object("observe"))
+        selective = scope == "selective"
+        state = plan.flag("state")
         return cls(
-            str(plan["scope"]),
-            frozenset(plan.get("packages", ())),
+            scope,
+            frozenset(plan.texts("packages")),
             frozenset(chosen) if selective else recorded,
-            bool(plan.get("state", True)),
+            state if state is not None else True,
             captures=chosen if selective else None,
             parts=parts if selective and parts else None,
-            missing=frozenset(str(name) for process in trace.processes for name in process.raw.get("missing") or ()),
-            unobservable={str(one["id"]): str(one["reason"]) for one in plan.get("unobservable") or ()},
+            missing=frozenset(name for process in trace.processes for name in Fields(process.raw).texts("missing")),
+            unobservable={str(one.get("id")): str(one.get("reason")) for one in plan.objects("unobservable")},
         )
 
     def captured(self, function: str, path: str) -> bool:
@@ -136,6 +141,11 @@ def concat(windows: Sequence[Window]) -> Window:
         tuple(sorted({process for window in windows for process in window.processes})),
         windows[0].source if windows else "segments",
     )
+
+
+def _names(value: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Lists of names by name; what is no list is none."""
+    return {name: frozenset(map(str, some)) for name, some in value.items() if isinstance(some, list)}
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,12 @@ def read_manifest(root: Path, lacks: list[Lack]) -> Manifest | None:
     """``manifest.json`` of a run; what is wrong with it goes to ``lacks``. Raises TraceError for a newer one."""
     value, problem = read_object(root / "manifest.json")
     if value is None:
-        lacks.append(Lack("no-manifest", None, f"manifest.json {problem}: command, plan and exit code are not known."))
-        return None
+        # What was observed decides what can be judged, and stands in a file of its own as well.
+        plan, _ = read_object(root / "plan.json")
+        known = plan is not None and isinstance(plan.get("scope"), str)
+        unknown = "command and exit code" if known else "command, plan and exit code"
+        lacks.append(Lack("no-manifest", None, f"manifest.json {problem}: {unknown} are not known."))
+        return Manifest(plan=plan) if plan is not None and known else None
     manifest, bad = manifest_of(value)
     if bad:
         lacks.append(

@@ -280,3 +280,12 @@ def test_a_run_whose_names_were_lost_gives_nothing_wrong(tmp_path: Path) -> None
             whole = symbols.read_bytes()
             symbols.write_bytes(whole[: int(len(whole) * share)])
         assert len(infer([run])) <= len(infer([World().trace()]))
+
+
+def test_a_run_counts_once(tmp_path: Path) -> None:
+    run = World().builder().write(tmp_path / "run")
+    (tmp_path / "link").symlink_to("run")
+    for again in (run, tmp_path / "x" / ".." / "run", tmp_path / "link"):
+        (tmp_path / "x").mkdir(exist_ok=True)
+        with pytest.raises(TraincheckError, match=r"expected different runs, found .* twice"):
+            infer([run, again])

@@ -84,7 +84,7 @@ def infer(
 
     ``relations`` are names to learn (default: all), ``without`` names to leave out. ``jobs`` processes learn relations
     side by side; the result is the same. ``progress(what, done, total)`` is told how far it is.
-    Raises ``TraincheckError`` when there is no run, a run cannot be read, or a relation is unknown.
+    Raises ``TraincheckError`` when there is no run, a run cannot be read or comes twice, or a relation is unknown.
     """
     if not runs:
         raise TraincheckError("expected at least one healthy run to learn from, found none", "give a trace folder")
@@ -95,6 +95,10 @@ def infer(
     say = progress or (lambda what, done, total: None)
     say("reading", 0, total)
     traces = [run if isinstance(run, Trace) else open_trace(run) for run in runs]
+    folders = [trace.path.resolve() for trace in traces if trace.path is not None]
+    twice = next((folder for n, folder in enumerate(folders) if folder in folders[:n]), None)
+    if twice is not None:  # it would make everything look as sure as two runs do
+        raise TraincheckError(f"expected different runs, found {twice} twice", "give each run once")
     references = tables_of(traces)
     different = programs(references)
 

@@ -153,3 +153,14 @@ def test_selective_collection_takes_its_plan_from_invariants(runs, traincheck, t
     assert plan["scope"] == "selective"
     assert STEP in plan["functions"]
     assert RUNNER.invoke(app, ["check", "small", "-i", "good.jsonl"]).exit_code == 0
+
+
+def test_too_short_a_run_is_told(runs):
+    build(Path("short"), steps=1)
+    result = RUNNER.invoke(app, ["infer", "short", "-o", "short.jsonl"])
+    assert result.exit_code == 0
+    assert "warning: nothing was learned: " in result.stderr
+    assert "found 1 training step; take runs of at least 3 steps" in result.stderr
+    checked = RUNNER.invoke(app, ["check", "good", "-i", "short.jsonl"])
+    assert checked.exit_code == 0
+    assert "warning: there was no invariant to check" in checked.stdout

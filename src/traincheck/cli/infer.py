@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -106,5 +107,17 @@ def infer(
     _output.say(f"{len(learned):,} invariants from {len(runs)} run{'s' if len(runs) > 1 else ''} -> {target}")
     for name, count in sorted(counts.items()):
         _output.say(f"{count:>7,} {name}")
+    if not len(learned):
+        _output.note(_nothing([len(trace.steps) for trace in traces]))
     if learned.rejected:
         _output.say(f"{len(learned.rejected):>7,} candidates rejected, with reasons in {target}.rejected")
+
+
+def _nothing(steps: Sequence[int]) -> str:
+    """What a person should know who learned nothing."""
+    seen = f"{', '.join(map(str, steps))} training step{'' if list(steps) == [1] else 's'}"
+    few = "; take runs of at least 3 steps" if min(steps) < _FEW else ""
+    return f"warning: nothing was learned: a rule must be seen in at least 2 or 3 training steps, found {seen}{few}"
+
+
+_FEW = 3

@@ -32,6 +32,8 @@ def render(result: Result, console: Console, most: int = MOST_FINDINGS) -> None:
     summary = result.summary
     if summary["total"] and not (summary["violated"] or summary["passed"] or summary.get("suppressed")):
         console.print(Text("warning: not one invariant could be applied to this run", style="yellow"), soft_wrap=True)
+    if not summary["total"]:
+        console.print(Text("warning: there was no invariant to check", style="yellow"), soft_wrap=True)
     for outcome in result.outcomes:
         if outcome.outcome == "error":
             console.print(Text(f"error: invariant {outcome.index}: {outcome.reason}", style="red"), soft_wrap=True)
@@ -63,7 +65,7 @@ def _counts(result: Result) -> Text:
         words.append((f"{summary['not_observable']} could not be judged", "yellow"))
     if summary["error"]:
         words.append((f"{summary['error']} failed in TrainCheck", "red"))
-    text = Text(f"{summary['total']} invariants: ")
+    text = Text(f"{summary['total']} invariant{'' if summary['total'] == 1 else 's'}: ")
     for number, (word, style) in enumerate(words):
         text.append(", " if number else "")
         text.append(word, style=style)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from traincheck.check import VERDICTS, Result, check
 from traincheck.infer import Inference, infer
-from traincheck.invariants import Invariant, InvariantSet, load_invariants, parse_invariant
+from traincheck.invariants import RELATIONS, Invariant, InvariantSet, load_invariants, parse_invariant, provenance_path
 from traincheck.relations.contain import APIContain
+from traincheck.relations.registry import BY_NAME, GROUPS, unjudged
 from traincheck.trace.build import TraceBuilder, digest
 from traincheck.trace.manifest import Manifest
 
@@ -111,7 +113,7 @@ def test_dormant_says_why(item: Invariant, reason: str) -> None:
 
 
 def test_a_relation_of_another_version_is_not_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traincheck.check.relation_of", lambda name: None)
+    monkeypatch.setattr("traincheck.relations.registry.relation_of", lambda name: None)
     outcome = only(check(World().trace(), [invariant(STEP, ADAMW)]))
     assert outcome.outcome == "not_observable"
     assert "not judged by this version" in outcome.reason
@@ -202,3 +204,30 @@ def test_nothing_to_check() -> None:
     result = check(TraceBuilder().trace(), [])
     assert result.summary["total"] == 0
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("groups", [("nonsense",), ("parent_func_call_pre", "func_lead"), ("var_events",)])
+def test_a_condition_that_is_not_read_is_not_left_out(groups: tuple[str, ...]) -> None:
+    """Judged without its condition it would be another rule: passed or violated, both say nothing."""
+    always = {"inverted": False, "preconditions": [{"clauses": "Unconditional"}]}
+    item = invariant(STEP, ADAMW, **dict.fromkeys(groups, always))
+    outcome = only(check(World().trace(), [item]))
+    assert outcome.outcome == "not_observable"
+    assert outcome.reason is not None
+    assert "expected parent_func_call_pre" in outcome.reason
+
+
+def test_groups_of_all_relations_are_read(learned: Inference) -> None:
+    assert set(GROUPS) == set(BY_NAME) == set(RELATIONS)
+    assert all(unjudged(item) is None for item in learned)
+
+
+@pytest.mark.parametrize("references", [None, 5, "abc", {"run": 3}, [1], [{"run": 5}], [None]])
+def test_odd_references_end_nothing(learned: Inference, tmp_path: Path, references: object) -> None:
+    """The provenance is optional, and so is what it says: only the next command misses the healthy run."""
+    path = tmp_path / "good.jsonl"
+    learned.save(path)
+    provenance_path(path).write_text(json.dumps({"schema": 1, "references": references}))
+    result = check(World(no_zero_from=3).trace(), path)
+    assert result.exit_code == 3
+    assert "trace show" in result.findings[0].next_command

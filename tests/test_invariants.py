@@ -163,7 +163,7 @@ def test_unreadable_files_say_so(tmp_path: Path) -> None:
     with pytest.raises(TraincheckError, match="not UTF-8"):
         load_invariants(tmp_path / "binary")
     (tmp_path / "torn.gz").write_bytes(gzip.compress(b"{}")[:-6])
-    with pytest.raises(TraincheckError, match="cannot read"):
+    with pytest.raises(TraincheckError, match="cut or damaged"):
         load_invariants(tmp_path / "torn.gz")
 
 
@@ -193,3 +193,42 @@ def test_provenance_stands_beside(tmp_path: Path) -> None:
 def test_unwritable_place_says_so(tmp_path: Path) -> None:
     with pytest.raises(TraincheckError, match="cannot write"):
         save_invariants([], tmp_path / "no" / "such" / "folder")
+
+
+@pytest.mark.parametrize("at", [20, 60, 100, -6])
+def test_damaged_gzip_is_bad_input(tmp_path: Path, at: int) -> None:
+    """Wherever the damage is: header, data, checksum."""
+    data = bytearray(gzip.compress("".join(json.dumps(line(id=f"{n:016x}")) + "\n" for n in range(40)).encode()))
+    data[at : at + 2 if at > 0 else None] = b"\xff\xff"
+    (tmp_path / "damaged.gz").write_bytes(bytes(data))
+    with pytest.raises(TraincheckError, match=r"damaged|not UTF-8|not JSON") as caught:
+        load_invariants(tmp_path / "damaged.gz")
+    assert caught.value.hint or "not UTF-8" in caught.value.message
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "i.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(line()).encode() + b"\r\n")
+    assert len(load_invariants(tmp_path / "i.jsonl")) == 1
+
+
+def test_a_field_given_twice_is_refused() -> None:
+    text = json.dumps(line())[:-1] + ', "relation": "FunctionLeadRelation"}'
+    with pytest.raises(InvariantFileError, match="field relation: expected once in an object, found twice"):
+        parse_invariant(text)
+    with pytest.raises(InvariantFileError, match="field attr_name"):
+        parse_invariant(json.dumps(line()).replace('"attr_name":', '"attr_name": "b", "attr_name":'))
+
+
+@pytest.mark.parametrize("depth", [300, 900])
+def test_deep_values_are_told_in_few_words(depth: int) -> None:
+    text = json.dumps(line()).replace('"pre_value": null', f'"pre_value": {"[" * depth}{"]" * depth}')
+    with pytest.raises(InvariantFileError, match="nested too deeply") as caught:
+        parse_invariant(text)
+    assert len(caught.value.message) < 200
+
+
+def test_what_was_found_is_told() -> None:
+    with pytest.raises(InvariantFileError, match='field params: expected a valid list, found "abc"'):
+        parse_invariant(json.dumps(line(params="abc")))
+    with pytest.raises(InvariantFileError, match=r"expected a param_type among APIParam, .*, found null"):
+        parse_invariant(json.dumps(line(params=[{}])))

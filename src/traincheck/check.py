@@ -17,7 +17,7 @@ from traincheck.errors import OWN_FAILURE, VIOLATIONS
 from traincheck.findings import Finding, group_findings
 from traincheck.invariants import Invariant, InvariantSet, load_invariants
 from traincheck.relations.base import Judgement, Numbered, ReadsValues, Relation, merge, unwatched
-from traincheck.relations.registry import relation_of
+from traincheck.relations.registry import relation_of, unjudged
 from traincheck.relations.tables import Tables, Watch, Window
 from traincheck.suppressions import Suppression, Suppressions, load_suppressions
 from traincheck.trace import Trace, open_trace
@@ -163,13 +163,11 @@ def judge(
     unable: dict[int, tuple[Verdict, str]] = {}
     by_relation: dict[str, list[Numbered]] = {}
     for item in invariants:
-        relation = relation_of(item.invariant.relation)
-        if relation is None:
-            unable[item.number] = ("not_observable", f"{item.invariant.relation} is not judged by this version")
-            continue
-        why = relation.supports(item.invariant) or unwatched(relation, item.invariant, watch or Watch())
-        if why is not None:
-            unable[item.number] = ("not_observable", why)
+        why, relation = unjudged(item.invariant), relation_of(item.invariant.relation)
+        if why is None and relation is not None:
+            why = unwatched(relation, item.invariant, watch or Watch())
+        if why is not None or relation is None:
+            unable[item.number] = ("not_observable", why or "")
         else:
             by_relation.setdefault(relation.name, []).append(item)
     parts: list[Judgement] = []
@@ -265,10 +263,7 @@ def conclude(
     if suppressions is not None:
         outcomes = [replace(outcome, suppressed=suppressions.of(outcome.id)) for outcome in outcomes]
         evidence = {number: rows for number, rows in evidence.items() if outcomes[number].suppressed is None}
-    references = [
-        ref["run"] for source in invariants.provenance for ref in source.get("references", ()) if "run" in ref
-    ]
-    findings = group_findings(invariants, evidence, run, references[0] if references else None)
+    findings = group_findings(invariants, evidence, run, _reference(invariants.provenance))
     facts = {}
     if trace is not None:
         never -= set(trace.calls["function"].unique().cast(pl.String).to_list())
@@ -283,6 +278,16 @@ def conclude(
         facts,
         suppressions,
     )
+
+
+def _reference(provenance: Sequence[dict[str, Any]]) -> str | None:
+    """The first run that the invariants come from; what is odd in a provenance names none."""
+    for source in provenance:
+        listed = source.get("references")
+        for one in listed if isinstance(listed, list) else ():
+            if isinstance(one, dict) and isinstance(one.get("run"), str):
+                return str(one["run"])
+    return None
 
 
 def _first_functions(invariant: Invariant) -> set[str]:

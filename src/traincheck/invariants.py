@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -330,9 +331,11 @@ def load_invariants(*paths: str | Path) -> InvariantSet:
 def parse_invariant(line: str, path: str = "<text>", number: int = 1) -> Invariant:
     """One line of an invariant file. Raises ``InvariantFileError``."""
     try:
-        data = json.loads(line)
+        data = json.loads(line, object_pairs_hook=once)
     except RecursionError:
         raise InvariantFileError(path, number, "", "nested too deeply") from None
+    except RepeatedKeyError as error:
+        raise InvariantFileError(path, number, error.key, "expected once in an object, found twice") from None
     except ValueError as error:
         hint = "an invariant file has one JSON object a line" if line.strip() in ("[", "{") else None
         raise InvariantFileError(path, number, "", f"not JSON: {error}", hint) from None
@@ -354,21 +357,54 @@ def parse_invariant(line: str, path: str = "<text>", number: int = 1) -> Invaria
         raise InvariantFileError(path, number, where, problem) from None
 
 
-_TAGS: Final = frozenset(("APIParam", "VarTypeParam", "VarNameParam", "InputOutputParam", "literal['Unconditional']"))
+class RepeatedKeyError(ValueError):
+    """An object of JSON says something twice: which of the two is meant, nobody knows."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs, for ``json.loads``. Raises ``RepeatedKeyError``."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+_KINDS: Final = frozenset(("APIParam", "VarTypeParam", "VarNameParam", "InputOutputParam"))
+_TAGS: Final = _KINDS | {"literal['Unconditional']"}
 
 
 def _first_problem(error: ValidationError) -> tuple[str, str]:
-    first = error.errors(include_url=False, include_input=False)[0]
+    first = error.errors(include_url=False)[0]
     steps = [step for step in first["loc"] if step not in _TAGS and not str(step).startswith("list[")]
+    if first["type"] == "recursion_loop" or first["msg"].startswith("Recursion error"):
+        return ".".join(map(str, steps[:3])), "nested too deeply"
     where = ".".join(str(step) for step in steps)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         message = "required, but missing"
     elif first["type"] == "extra_forbidden":
         message = "unknown field"
+    elif first["type"].startswith("union_tag"):
+        kind = first["input"].get("param_type") if isinstance(first["input"], dict) else first["input"]
+        message = f"expected a param_type among {', '.join(sorted(_KINDS))}, found {_short(kind)}"
+    elif message.startswith("Input should be "):
+        message = f"expected {message.removeprefix('Input should be ')}, found {_short(first['input'])}"
     elif not where and ": " in message:
         where, message = message.split(": ", 1)
     return where, message
+
+
+def _short(value: Any) -> str:
+    """A value of JSON in few characters."""
+    if isinstance(value, (dict, list)) and value:
+        return "an object" if isinstance(value, dict) else "a list"
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _text(path: Path) -> str:
@@ -376,15 +412,19 @@ def _text(path: Path) -> str:
         raw = path.read_bytes()
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")  # editors may put a byte order mark before the first line
     except FileNotFoundError:
         raise TraincheckError(f"expected an invariant file, but there is nothing at {path}") from None
     except IsADirectoryError:
         raise TraincheckError(f"expected an invariant file, but {path} is a folder") from None
     except UnicodeDecodeError as error:
         raise TraincheckError(f"{path} is not an invariant file: not UTF-8 text (byte {error.start})") from None
-    except (OSError, EOFError) as error:
-        raise TraincheckError(f"cannot read {path}: {error}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraincheckError(
+            f"{path} is not an invariant file: its gzip data are cut or damaged ({error})", "copy or make it again"
+        ) from None
+    except OSError as error:
+        raise TraincheckError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def dump_invariants(invariants: Iterable[Invariant]) -> str:
@@ -444,7 +484,7 @@ def _load_provenance(path: Path) -> dict[str, Any]:
         raise TraincheckError(
             f"{path} is not a provenance file: {error}", "delete it: the invariants do not need it"
         ) from None
-    if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
+    if not isinstance(data, dict) or type(data.get("schema")) is not int:
         raise TraincheckError(f"{path} is not a provenance file", "delete it: the invariants do not need it")
     if data["schema"] > SCHEMA:
         raise TraincheckError(

@@ -50,12 +50,10 @@ class UnobservableError(TraincheckError):
 
 def needs_of(invariant: Invariant) -> Needs | str:
     """What must be observed, or why this version cannot judge it at all."""
-    from traincheck.relations.registry import relation_of
+    from traincheck.relations.registry import relation_of, unjudged
 
-    relation = relation_of(invariant.relation)
-    if relation is None:
-        return f"{invariant.relation} is not judged by this version"
-    return relation.supports(invariant) or relation.needs(invariant)
+    why, relation = unjudged(invariant), relation_of(invariant.relation)
+    return why or "" if relation is None or why is not None else relation.needs(invariant)
 
 
 def selective(

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from traincheck.errors import TraincheckError
 from traincheck.files import write_whole
-from traincheck.invariants import InvariantFileError
+from traincheck.invariants import InvariantFileError, RepeatedKeyError, once
 
 Day = datetime.date
 
@@ -168,9 +168,11 @@ def load_suppressions(*paths: str | Path, today: Day | None = None) -> Suppressi
 def parse_suppression(line: str, path: str = "<text>", number: int = 1) -> Suppression:
     """One line of a suppressions file. Raises ``SuppressionFileError``."""
     try:
-        data = json.loads(line)
+        data = json.loads(line, object_pairs_hook=once)
     except RecursionError:
         raise SuppressionFileError(path, number, "", "nested too deeply") from None
+    except RepeatedKeyError as error:
+        raise SuppressionFileError(path, number, error.key, "expected once in an object, found twice") from None
     except ValueError as error:
         raise SuppressionFileError(path, number, "", f"not JSON: {error}") from None
     if not isinstance(data, dict):
@@ -219,7 +221,7 @@ def beside(paths: Iterable[str | Path]) -> list[Path]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise TraincheckError(f"expected a suppressions file, but there is nothing at {path}") from None
     except IsADirectoryError:

@@ -164,3 +164,43 @@ def test_too_short_a_run_is_told(runs):
     checked = RUNNER.invoke(app, ["check", "good", "-i", "short.jsonl"])
     assert checked.exit_code == 0
     assert "warning: there was no invariant to check" in checked.stdout
+
+
+def test_an_earlier_report_stays_until_there_is_another(runs):
+    """With --force too: a command that cannot do its work takes nothing away."""
+    assert RUNNER.invoke(app, ["check", "bad", "-i", "good.jsonl", "-o", "report"]).exit_code == 3
+    before = {path: path.read_bytes() for path in Path("report").iterdir()}
+    Path("broken.jsonl").write_text("{")
+    Path("norun").mkdir()
+    Path("norun/file").write_text("")
+    for run, file in (("bad", "broken.jsonl"), ("norun", "good.jsonl")):
+        assert RUNNER.invoke(app, ["check", run, "-i", file, "-o", "report", "--force"]).exit_code == 2
+        assert {path: path.read_bytes() for path in Path("report").iterdir()} == before
+
+
+def test_what_was_found_is_told_when_it_cannot_be_written(runs, monkeypatch):
+    def full(self, *args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    result = RUNNER.invoke(app, ["check", "bad", "-i", "good.jsonl", "-o", "report"])
+    assert result.exit_code == 2
+    assert "violated" in result.stdout
+    assert "report:" not in result.stdout
+    assert "error: cannot write the results to report: No space left on device" in result.stderr
+    as_json = RUNNER.invoke(app, ["check", "bad", "-i", "good.jsonl", "-o", "report", "--json"])
+    assert json.loads(as_json.stdout)["summary"]["violated"] > 0
+
+
+def test_an_earlier_run_stays_when_nothing_can_be_run(runs):
+    result = RUNNER.invoke(app, ["collect", "-o", "good", "--force", "--", "no-such-program"])
+    assert result.exit_code == 2
+    assert Path("good/manifest.json").exists()
+
+
+def test_an_earlier_import_stays_when_there_is_nothing_to_import(runs):
+    Path("old").mkdir()
+    Path("old/trace_API_1_2.log").write_text("noise\n")
+    result = RUNNER.invoke(app, ["trace", "import", "old", "-o", "good", "--force"])
+    assert result.exit_code == 2
+    assert Path("good/manifest.json").exists()

@@ -73,22 +73,25 @@ def fresh_folder(path: Path, force: bool, ours: Sequence[str]) -> Path:
     ``ours``: names (patterns) of what an earlier output holds. A folder that holds anything else is never removed.
     Raises TraincheckError.
     """
+    if free_folder(path, force, ours).is_dir() and any(path.iterdir()):
+        shutil.rmtree(path)
+    return path
+
+
+def free_folder(path: Path, force: bool, ours: Sequence[str]) -> Path:
+    """As ``fresh_folder``, and nothing is removed yet: what stands there stays until there is something better."""
     if path.exists() and not path.is_dir():
         raise TraincheckError(f"the output {path} is to be a folder, but it is a file", "another name with -o")
-    if path.is_dir():
-        names = sorted(entry.name for entry in path.iterdir())
-        strange = [name for name in names if not any(fnmatch(name, pattern) for pattern in ours)]
-        if not names:
-            return path
-        if not force:
-            raise _exists(path)
-        if strange:
-            held = ", ".join(strange[:3]) + (", …" if len(strange) > 3 else "")
-            raise TraincheckError(
-                f"the output {path} holds more than an earlier output ({held}): it is left alone, even with --force",
-                "another name with -o",
-            )
-        shutil.rmtree(path)
+    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    strange = [name for name in names if not any(fnmatch(name, pattern) for pattern in ours)]
+    if names and not force:
+        raise _exists(path)
+    if strange:
+        held = ", ".join(strange[:3]) + (", …" if len(strange) > 3 else "")
+        raise TraincheckError(
+            f"the output {path} holds more than an earlier output ({held}): it is left alone, even with --force",
+            "another name with -o",
+        )
     return path
 
 

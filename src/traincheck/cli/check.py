@@ -61,30 +61,37 @@ def check(
 
     Ends with 0 when nothing was violated, 3 when something was, 2 on bad input, 1 when TrainCheck itself failed.
     """
-    from traincheck.cli._paths import fresh_folder, input_file, input_folder
+    from traincheck.cli._paths import free_folder, fresh_folder, input_file, input_folder
 
     input_folder(run, "a trace")
     files = [input_file(path, "an invariant file") for path in invariants]
 
     from traincheck.check import check as judge
     from traincheck.cli._suppressions import chosen, tell
+    from traincheck.errors import TraincheckError
     from traincheck.report import FILES, terminal, write_all
 
     if output is not None:
-        fresh_folder(output, force, FILES)
+        free_folder(output, force, FILES)
     accepted = chosen(files, suppressions or [], no_suppressions)
+    unwritten = None
     with _output.working("checking"):
         result = judge(run, files, suppressions=accepted)
         if output is not None:
-            write_all(result, output)
+            try:
+                write_all(result, fresh_folder(output, force, FILES))
+            except (TraincheckError, OSError) as error:  # what was found is told all the same
+                unwritten = error
     if accepted is not None:
         tell(accepted, [outcome.id for outcome in result.outcomes])
     if as_json:
         _output.print_json(result.to_json())
     else:
         terminal.render(result, _output.stdout())
-        if output is not None:
+        if output is not None and unwritten is None:
             _output.say(f"report: {output / 'report.html'}")
-        elif result.findings:
+        elif output is None and result.findings:
             _output.say("report: none written; -o OUT writes report.html and more")
+    if unwritten is not None:
+        raise unwritten
     raise typer.Exit(result.exit_code)

@@ -128,7 +128,7 @@ def collect(
     if files and no_state:
         raise TraincheckError("-i observes what its invariants need, state included", "leave out --no-state, or -i")
 
-    from traincheck.collect.launch import LaunchOptions, launch
+    from traincheck.collect.launch import LaunchOptions, find, launch
     from traincheck.collect.plan import Plan
 
     plan = Plan(
@@ -147,6 +147,7 @@ def collect(
         plan = selective(plan, load_invariants(*files), allow_partial=allow_partial, lookup=_lookup(command, quiet))
         for one in plan.unobservable:
             _output.note(f"traincheck: not observable: {one['id']}: {one['reason']}")
+    find(command)  # before an earlier run is removed
     run = fresh_folder(output or default_run(command), force, TRACE_FILES)
     code = launch(LaunchOptions(command=command, output=run, plan=plan, quiet=quiet))
     # A program ended by signal n has code -n in Python, and 128 + n in every shell.

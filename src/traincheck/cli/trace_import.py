@@ -33,21 +33,24 @@ def import_(
     force: Force = False,
 ) -> None:
     """Convert a trace of TrainCheck 0.x, so that it can be shown, learned from and checked."""
-    from traincheck.cli._paths import TRACE_FILES, beside, fresh_folder, input_folder
+    from traincheck.cli._paths import TRACE_FILES, beside, free_folder, fresh_folder, input_folder
 
     input_folder(folder, "a trace of TrainCheck 0.x")
     target = output or beside(folder, "-imported")
 
     from traincheck.errors import TraceError
-    from traincheck.trace.importer import import_trace, old_files
+    from traincheck.trace.importer import import_trace, old_files, read
 
     if not old_files(folder):
         raise TraceError(
             f"{folder} holds no trace of TrainCheck 0.x: expected trace_*.log or proxy_log.json (plain or .gz)",
             "the folder that 0.x was given as its output",
         )
-    fresh_folder(target, force, TRACE_FILES)
+    free_folder(target, force, TRACE_FILES)
     with _output.working("importing"):
+        if target.is_dir():  # an earlier import goes when it is known that there will be another
+            read(folder)
+        fresh_folder(target, force, TRACE_FILES)
         trace = import_trace(folder, target)
     if as_json:
         _output.print_json(trace.summary().to_json())

@@ -50,7 +50,7 @@ def launch(options: LaunchOptions) -> int:
     be written does not keep the command from running: it runs unwatched, and that is said.
     """
     command = list(options.command)
-    program = _find(command)
+    program = find(command)
     started = time.time_ns()
     run, problem = _prepare(options, command, started)
     if problem is not None:
@@ -69,7 +69,8 @@ def launch(options: LaunchOptions) -> int:
     return code
 
 
-def _find(command: list[str]) -> str:
+def find(command: Sequence[str]) -> str:
+    """The program of a command. Raises LaunchError when there is none."""
     if not command:
         raise LaunchError("there is no command to run", "traincheck collect -- python train.py")
     program = shutil.which(command[0])

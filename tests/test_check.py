@@ -231,3 +231,11 @@ def test_odd_references_end_nothing(learned: Inference, tmp_path: Path, referenc
     result = check(World(no_zero_from=3).trace(), path)
     assert result.exit_code == 3
     assert "trace show" in result.findings[0].next_command
+
+
+def test_what_does_not_move_may_be_nan(learned: Inference) -> None:
+    """A parameter that became NaN stays as it is; the words must not lead away from that."""
+    result = check(World(not_in_optimizer=("conv.bias",)).trace(), learned)
+    stuck = [finding for finding in result.findings if "data did not change" in finding.title]
+    assert stuck
+    assert all("already NaN" in finding.meaning for finding in stuck)

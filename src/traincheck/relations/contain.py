@@ -300,7 +300,7 @@ def _meaning(function: str, attribute: str, case: str) -> str:
     if attribute == "data" and case == "same":
         return (
             "These parameters are not trained: not in the optimizer (built over other parameters, or before the model "
-            "was changed), frozen, without gradient, or the learning rate is 0."
+            "was changed), frozen, without gradient, already NaN, or the learning rate is 0."
         )
     return f"{short(function)}() does not do to these tensors what it did in the reference runs."
 

@@ -12,7 +12,18 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from traincheck.collect.observe.policy import DATA, FACTS, FULL, GRAD, GROUPS, MODE, STATE, VALUE
+from traincheck.collect.observe.policy import (
+    DATA,
+    FACTS,
+    FULL,
+    GRAD,
+    GROUPS,
+    HAS_GRAD,
+    MODE,
+    PRESENT,
+    STATE,
+    VALUE,
+)
 from traincheck.collect.plan import Plan
 from traincheck.relations.calltree import parent_rows
 from traincheck.relations.tables import Tables, Watch
@@ -44,6 +55,16 @@ def project(tables: Tables, plan: Plan) -> Tables:
         missing=tables.watch.missing,
     )
     return replace(tables, calls=calls, captures=captures, states=states, watch=watch)
+
+
+def _whether(states: pl.DataFrame) -> pl.DataFrame:
+    """Content that was not asked for, only whether there is any, becomes what is recorded then."""
+    told = {"kind": "symbol", "type": "str", "text": PRESENT, "value": PRESENT, "digest": None}
+    only = pl.col("_only_whether").fill_null(False) & (pl.col("kind") == "digest")
+    return states.with_columns(
+        pl.when(only).then(pl.lit(value).cast(states.schema[name])).otherwise(pl.col(name)).alias(name)
+        for name, value in told.items()
+    )
 
 
 def _calls(calls: pl.DataFrame, functions: Mapping[str, Sequence[str]]) -> pl.DataFrame:
@@ -101,16 +122,20 @@ def _states(states: pl.DataFrame, observe: Mapping[str, frozenset[str]], kept: p
     moment = pl.col("moment").cast(pl.String)
     at = pl.when(reason.is_in(_SPLIT)).then(pl.concat_str(reason, pl.lit(":"), moment)).otherwise(reason)
     wanted = pl.DataFrame(
-        [(reason, part) for reason, parts in observe.items() for part in sorted(parts)],
-        schema={"_at": pl.String, "_part": pl.String},
+        [
+            (reason, GRAD if part == HAS_GRAD else part, part == HAS_GRAD)
+            for reason, parts in observe.items()
+            for part in sorted(parts)
+        ],
+        schema={"_at": pl.String, "_part": pl.String, "_only_whether": pl.Boolean},
         orient="row",
     )
-    marked = states.with_row_index("_row").with_columns(at.alias("_at"), part.alias("_part"))
-    chosen = marked.join(wanted, on=["_at", "_part"], how="semi")["_row"]
-    # Traces built by others may have reasons that no plan of ours knows: those are nobody's to leave out.
-    seen = marked.filter(pl.col("_row").is_in(chosen.implode()) | ~pl.col("_at").is_in(list(FULL))).drop(
-        "_row", "_at", "_part"
+    marked = states.with_columns(at.alias("_at"), part.alias("_part")).join(
+        wanted, on=["_at", "_part"], how="left", maintain_order="left"
     )
+    # Traces built by others may have reasons that no plan of ours knows: those are nobody's to leave out.
+    seen = marked.filter(pl.col("_only_whether").is_not_null() | ~pl.col("_at").is_in(list(FULL)))
+    seen = _whether(seen).drop("_at", "_part", "_only_whether")
     # An observation around a call that is not recorded belongs to none.
     known = seen.join(kept.with_columns(pl.lit(True).alias("_known")), on=["process", "call"], how="left")
     known = known.sort("process", "seq").with_columns(pl.col("_known").fill_null(False))

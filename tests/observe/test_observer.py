@@ -16,7 +16,7 @@ from torch import nn
 from xxhash import xxh3_128_intdigest
 
 from traincheck.collect.observe.observer import Observer
-from traincheck.collect.observe.policy import DATA, FULL, GRAD, Policy
+from traincheck.collect.observe.policy import DATA, FULL, GRAD, HAS_GRAD, PRESENT, Policy
 from traincheck.events import Moment
 
 
@@ -319,6 +319,22 @@ def test_selected_names_and_parts() -> None:
         step(model, torch.optim.SGD(model.parameters(), lr=0.1), X, Y)
     assert recorder.at("rng") == []
     assert not any(params(state, "grad") for _, _, state in recorder.seen)
+
+
+def test_only_whether_there_is_a_gradient() -> None:
+    whether = Policy({reason: (parts - {GRAD}) | {HAS_GRAD} for reason, parts in FULL.items() if GRAD in parts})
+    assert Policy.from_json(whether.to_json()) == whether
+    with observing(policy=whether) as (recorder, _):
+        model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+        model[1].bias.requires_grad_(False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer, torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))
+        model[0].weight.grad = model[0].weight.grad.to_sparse()
+        optimizer.zero_grad()
+    before, after = (params(state, "grad") for state in recorder.at("zero_grad")[-2:])
+    assert before == {"0.weight": PRESENT, "0.bias": PRESENT, "1.weight": PRESENT, "1.bias": None}
+    assert set(after.values()) == {None}
+    assert params(recorder.at("backward")[0], "grad") == before
 
 
 def test_policy_round_trip_and_refusal() -> None:

@@ -17,6 +17,8 @@ from traincheck.infer import infer
 from traincheck.invariants import Invariant, parse_invariant
 from traincheck.projection import project
 from traincheck.relations.base import Numbered
+from traincheck.relations.registry import BY_NAME
+from traincheck.relations.state_needs import covers
 from traincheck.relations.tables import Tables, Watch
 from traincheck.selective import UnobservableError, selective
 from traincheck.trace import Trace, open_trace
@@ -125,6 +127,31 @@ def test_what_is_seen_on_one_side_needs_all_that_came_before() -> None:
         "zero_grad:before",
     ]
     assert not any("data" in parts for parts in observe.values())
+
+
+def test_whether_there_is_a_gradient_is_enough_to_tell_that_it_came_or_went() -> None:
+    came = {**changes("grad"), "pre_value": None, "post_value": "non_none"}
+    went = {**changes("grad"), "pre_value": "non_none", "post_value": None}
+    for rule in (contain(BACKWARD, came), contain(ZERO, went), contain(ZERO, went, var_events=where("non_none"))):
+        parts = selective(Plan(), [rule]).observe
+        assert {part for some in parts.values() for part in some} == {"value", "has_grad"}
+    grew = {**changes("grad"), "pre_value": "anything", "post_value": "non_none"}
+    for rule in (contain(BACKWARD, grew), contain(ZERO, went, var_events=where("above_zero"))):
+        parts = selective(Plan(), [rule]).observe
+        assert any("grad" in some for some in parts.values())
+    # Where another rule compares content, it is recorded once.
+    both = selective(Plan(), [contain(BACKWARD, came), contain(BACKWARD, grew)])
+    assert not any("has_grad" in some for some in both.observe.values())
+    for one in (came, grew):
+        full = {reason: frozenset(some) for reason, some in both.observe.items()}
+        assert covers(full, BY_NAME["APIContainRelation"].needs(contain(BACKWARD, one)))
+    little = {reason: frozenset(some) for reason, some in selective(Plan(), [contain(BACKWARD, came)]).observe.items()}
+    assert not covers(little, BY_NAME["APIContainRelation"].needs(contain(BACKWARD, grew)))
+
+
+def where(kind: str) -> dict[str, Any]:
+    clause = {"type": "generalised", "prop_name": "attributes.grad", "values": [kind]}
+    return {"inverted": False, "preconditions": [{"clauses": [clause]}]}
 
 
 def test_packages_of_functions_are_taken_in() -> None:

@@ -133,6 +133,10 @@ def fit(frame: pl.DataFrame, wanted: pl.Schema) -> pl.DataFrame:
     )
 
 
+PRESENT: Final = ".present"
+"""Ending of a fact of which only matters whether it is None."""
+
+
 @dataclass(frozen=True)
 class StateNeed:
     """An attribute of the variables of a type, looked at around calls of ``function`` (None: at every observation)."""
@@ -140,6 +144,8 @@ class StateNeed:
     function: str | None
     variable_type: str
     attribute: str
+    content: bool = True
+    """False: whether there is a value, or None, says it all."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,10 @@ class Needs:
     """(function, path or parameter name)"""
     states: frozenset[StateNeed] = frozenset()
     facts: frozenset[str] = frozenset()
-    """Attributes whose value must be known, not watched: ``requires_grad``, ``in_optimizer``, ``optimizer.lr``."""
+    """Attributes whose value must be known, not watched: ``requires_grad``, ``in_optimizer``, ``optimizer.lr``.
+
+    With the ending ``PRESENT``: whether there is one.
+    """
     stages: bool = False
     consecutive_steps: bool = False
     """Needs two steps in a row, and so says what sampling may skip."""

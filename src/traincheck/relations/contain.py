@@ -78,7 +78,7 @@ class APIContain:
             for prop in asked
             if prop.startswith("captures.")
         }
-        facts = frozenset(prop.removeprefix("attributes.") for prop in asked if prop.startswith("attributes."))
+        facts = contain_states.facts(invariant)
         stages = "meta_vars.stage" in asked
         facts |= {prop for prop in asked if prop.startswith("optimizer.")}
         if isinstance(child, APIParam):
@@ -86,8 +86,8 @@ class APIContain:
                 captures |= {(child.api_full_name, name) for name in child.arguments.args}
             functions = frozenset((function, child.api_full_name))
             return Needs(functions, frozenset(captures), facts=facts, stages=stages)
-        facts |= contain_states.beside(child, _each(invariant))
-        state = StateNeed(function, child.var_type, child.attr_name)
+        facts |= contain_states.beside_facts(child, _each(invariant))
+        state = StateNeed(function, child.var_type, child.attr_name, contain_states.compares_content(child))
         return Needs(frozenset((function,)), frozenset(captures), frozenset((state,)), facts, stages)
 
     def hypothesize(self, references: Sequence[Tables]) -> list[Candidate]:

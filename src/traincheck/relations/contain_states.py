@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincheck.invariants import APIParam, Clause, Group, VarNameParam, VarParam, VarTypeParam
+from traincheck.invariants import APIParam, Clause, Group, Invariant, VarNameParam, VarParam, VarTypeParam
 from traincheck.preconditions import Records, holds
-from traincheck.relations.base import MOST_VIOLATIONS, Numbered
+from traincheck.relations.base import MOST_VIOLATIONS, PRESENT, Numbered
 from traincheck.relations.call_arrays import CallTable, Tally, call_keys, signature
 from traincheck.relations.contain_calls import PARENT
 from traincheck.relations.contain_related import Related
@@ -103,6 +103,36 @@ def beside(child: VarParam, each: bool) -> frozenset[str]:
     """What else must be known of variables to judge them: whether an update was lost in rounding."""
     moves = each and as_recorded(child.attr_name) == CONTENT and not child.is_set("const_value")
     return FACTS if moves else frozenset()
+
+
+def beside_facts(child: VarParam, each: bool) -> frozenset[str]:
+    """The same, as what must be observed: of a gradient, whether there is one."""
+    return frozenset(name + PRESENT if name == "grad" else name for name in beside(child, each))
+
+
+def compares_content(child: VarParam) -> bool:
+    """Whether a change can't be told from values being None or not: it always can between the two."""
+    ends = {str(child.pre_value), str(child.post_value)}
+    return not (child.is_set("pre_value") and child.is_set("post_value") and ends == {"None", "non_none"})
+
+
+def facts(invariant: Invariant) -> frozenset[str]:
+    """Attributes that the precondition asks for; with the ending ``PRESENT`` where only being None matters."""
+    content: dict[str, bool] = {}
+    for group in invariant.precondition.values():
+        for conj in group.preconditions:
+            for clause in conj.clauses:
+                if isinstance(clause, Clause) and clause.prop_name.startswith("attributes."):
+                    name = clause.prop_name.removeprefix("attributes.")
+                    content[name] = content.get(name, False) or not _is_about_none(clause)
+    return frozenset(name if compared else name + PRESENT for name, compared in content.items())
+
+
+def _is_about_none(clause: Clause) -> bool:
+    if clause.type == "exist":
+        return True
+    known = {"constant": [None], "generalised": ["non_none"]}
+    return clause.values is not None and clause.values == known.get(clause.type)
 
 
 @dataclass(frozen=True)

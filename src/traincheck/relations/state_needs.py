@@ -17,12 +17,13 @@ from traincheck.collect.observe.policy import (
     FULL,
     GRAD,
     GROUPS,
+    HAS_GRAD,
     MODE,
     OTHER_NAMES,
     STATE,
     VALUE,
 )
-from traincheck.relations.base import Needs, StateNeed
+from traincheck.relations.base import PRESENT, Needs, StateNeed
 from traincheck.relations.names import as_recorded
 
 Parts = Mapping[str, frozenset[str]]
@@ -45,10 +46,24 @@ def parts_of(needs: Needs) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for need in needs.states:
         for part, where in _where(need.variable_type, need.attribute):
-            _add(found, part, reasons if where is None else where)
+            _add(found, part if need.content else _PRESENCE.get(part, part), reasons if where is None else where)
     for fact in needs.facts:
-        _add(found, GROUPS if fact.startswith(_OPTION) else _part(fact), FULL if fact.startswith(_OPTION) else reasons)
-    return found
+        part = GROUPS if fact.startswith(_OPTION) else _part(fact.removesuffix(PRESENT))
+        part = _PRESENCE.get(part, part) if fact.endswith(PRESENT) else part
+        _add(found, part, FULL if fact.startswith(_OPTION) else reasons)
+    return _without_what_is_implied(found)
+
+
+_PRESENCE: Final[Mapping[str, str]] = {GRAD: HAS_GRAD}
+"""Part of content -> the part that says whether there is any."""
+
+
+def _without_what_is_implied(parts: Parts) -> dict[str, frozenset[str]]:
+    implied = {content: frozenset((presence,)) for content, presence in _PRESENCE.items()}
+    return {
+        reason: some - frozenset().union(*(implied.get(part, frozenset()) for part in some))
+        for reason, some in parts.items()
+    }
 
 
 _OBSERVED: Final[Mapping[str, frozenset[str]]] = {
@@ -80,7 +95,16 @@ def never_observed(needs: Needs) -> str | None:
 
 def covers(parts: Parts, needs: Needs) -> bool:
     """Whether what was observed is enough."""
-    return all(wanted <= parts.get(reason, frozenset()) for reason, wanted in parts_of(needs).items())
+    return all(
+        wanted <= _with_what_is_implied(parts.get(reason, _NOTHING)) for reason, wanted in parts_of(needs).items()
+    )
+
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+def _with_what_is_implied(parts: frozenset[str]) -> frozenset[str]:
+    return parts | {_PRESENCE[part] for part in parts if part in _PRESENCE}
 
 
 def together(all_parts: Iterable[Parts]) -> dict[str, frozenset[str]]:
@@ -89,7 +113,7 @@ def together(all_parts: Iterable[Parts]) -> dict[str, frozenset[str]]:
     for parts in all_parts:
         for reason, some in parts.items():
             result[reason] = result.get(reason, frozenset()) | some
-    return dict(sorted(result.items()))
+    return _without_what_is_implied(dict(sorted(result.items())))
 
 
 def _reasons(states: Iterable[StateNeed]) -> tuple[str, ...]:
@@ -104,7 +128,7 @@ def _reasons(states: Iterable[StateNeed]) -> tuple[str, ...]:
 
 def _add(found: dict[str, frozenset[str]], part: str, reasons: Iterable[str]) -> None:
     for reason in reasons:
-        if part in FULL[reason]:
+        if part in FULL[reason] or part in _with_what_is_implied(FULL[reason]):
             found[reason] = found.get(reason, frozenset()) | {part}
 
 

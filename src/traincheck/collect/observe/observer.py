@@ -20,7 +20,7 @@ from traincheck.collect.observe import batches, losses, ranks, rng, sources, ver
 from traincheck.collect.observe.guard import quiet, tracing
 from traincheck.collect.observe.models import Entry, Model, Models, unwrap
 from traincheck.collect.observe.optimizers import Optimizer, Optimizers
-from traincheck.collect.observe.policy import DATA, FACTS, GRAD, GROUPS, MODE, STATE, Policy
+from traincheck.collect.observe.policy import DATA, FACTS, GRAD, GROUPS, HAS_GRAD, MODE, STATE, Policy
 from traincheck.collect.observe.tensors import Sheet, Writer
 from traincheck.events import Moment
 
@@ -263,6 +263,8 @@ class Observer:
                 sheet.data(entries)
             if GRAD in parts:
                 sheet.grad(entries)
+            elif HAS_GRAD in parts:
+                sheet.has_grad(entries)
             if optimizer is not None:
                 if STATE in parts:
                     self._state(sheet, optimizer, entries)

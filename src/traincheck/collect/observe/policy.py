@@ -11,10 +11,14 @@ from typing import Any, Final
 
 DATA: Final = "data"
 GRAD: Final = "grad"
+HAS_GRAD: Final = "has_grad"
+"""Whether there is a gradient, not its content. Only selective plans ask for so little; ``GRAD`` says it as well."""
 FACTS: Final = "facts"
 STATE: Final = "state"
 GROUPS: Final = "groups"
 MODE: Final = "mode"
+PRESENT: Final = "present"
+"""What is recorded of a gradient that is there, where only that is asked for."""
 VALUE: Final = "value"
 
 FULL: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
@@ -98,7 +102,7 @@ class Policy:
         """Read ``to_json``'s data. Raises ValueError for a reason or part this version does not know (it could not
         be observed).
         """
-        known = {part for parts in FULL.values() for part in parts}
+        known = {part for parts in FULL.values() for part in parts} | {HAS_GRAD}
         parts = {str(reason): frozenset(map(str, found)) for reason, found in data.get("parts", {}).items()}
         strangers = (set(parts) - set(FULL)) | ({part for found in parts.values() for part in found} - known)
         if strangers:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from traincheck.collect.digests import MASK, Absent, Digest, Digester, address, unreadable
 from traincheck.collect.observe.models import Entry, Tracked, loaded
+from traincheck.collect.observe.policy import PRESENT
 from traincheck.events import Moment, Value
 
 Row = tuple[int, int, int, int, int]
@@ -110,6 +111,23 @@ class Sheet:
                     rows.append((place.variable, attribute, NONE, 0, 0))
                 else:
                     self.tensor(place.variable, "grad", grad)
+
+    def has_grad(self, entries: Sequence[Entry]) -> None:
+        """``PRESENT`` for each gradient there is, NONE where there is none; with Megatron also ``main_grad``."""
+        attribute, rows = self.attribute("grad"), self.rows
+        present = self._writer.encode(PRESENT)
+        megatron = loaded("megatron.core") is not None
+        for place, tensor in entries:
+            if megatron and isinstance(getattr(tensor, "main_grad", None), Tensor):
+                rows.append((place.variable, self.attribute("main_grad"), *present))
+            if place.role == "parameter":
+                grad = tensor.grad
+                if grad is None:
+                    rows.append((place.variable, attribute, NONE, 0, 0))
+                elif (reason := unreadable(grad)) is None:
+                    rows.append((place.variable, attribute, *present))
+                else:  # as the content would be
+                    self.digest(place.variable, "grad", Absent(reason))
 
     def facts(self, entries: Sequence[Entry], membership: Mapping[int, str]) -> None:
         """dtype, shape, device, requires_grad, in_optimizer, tied_to; layout unless strided; for DTensors

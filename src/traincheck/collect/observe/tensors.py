@@ -124,7 +124,7 @@ class Sheet:
                 grad = tensor.grad
                 if grad is None:
                     rows.append((place.variable, attribute, NONE, 0, 0))
-                elif (reason := unreadable(grad)) is None:
+                elif (type(grad) is Tensor and not grad.is_meta) or (reason := unreadable(grad)) is None:
                     rows.append((place.variable, attribute, *present))
                 else:  # as the content would be
                     self.digest(place.variable, "grad", Absent(reason))

@@ -45,4 +45,4 @@ def test_what_is_not_trained_is_still_named(fault: World, named: tuple[str, ...]
 
 def test_what_tells_it_is_observed() -> None:
     rule = next(one for one in infer([WORLD.trace()]) if RULE in one.text_description)
-    assert BY_NAME[rule.relation].needs(rule).facts >= {"grad", "in_optimizer", "dtype"}
+    assert BY_NAME[rule.relation].needs(rule).facts >= {"grad.present", "in_optimizer", "dtype"}

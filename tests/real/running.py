@@ -10,7 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from tests.collect.running import PROGRAMS, clean_environment
+import pytest
+
+from tests.collect.running import PROGRAMS, clean_environment, has
 from traincheck.check import Result, check
 from traincheck.infer import Inference, infer
 
@@ -40,6 +42,32 @@ RERUNS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
     }
 )
 """Healthy reruns of a program, by name; the reference is the program without options."""
+
+slow = (pytest.mark.slow, pytest.mark.timeout(900))
+transformers = pytest.mark.skipif(not has("transformers"), reason="needs transformers")
+
+FAULTY: Final = {
+    "digits_cnn": ("--fault", "no_zero_grad", "--since", "3"),
+    "gpt2_trainer": ("--fault", "frozen"),
+    "ddp": ("--fault", "bypassed", "--since", "3"),
+    "fsdp2": ("--fault", "no_zero_grad", "--since", "3"),
+}
+"""The programs that the laws are tried on, each with one fault."""
+
+every = pytest.mark.parametrize(
+    ("program", "options"),
+    [
+        pytest.param(
+            program,
+            options,
+            id=f"{program}-{'faulty' if options else 'healthy'}",
+            marks=() if program == "digits_cnn" else (*slow, transformers) if program == "gpt2_trainer" else slow,
+        )
+        for program, fault in FAULTY.items()
+        for options in ((), fault)
+    ],
+)
+"""Each of them, healthy and faulty; the quick one in the default tests."""
 
 
 class Failed(AssertionError):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.collect.running import has
 from tests.relations.kit import same
 from traincheck.check import check, judge
 from traincheck.infer import infer
@@ -21,31 +20,7 @@ from traincheck.relations.registry import ALL, BY_NAME
 from traincheck.relations.tables import Tables, Window, concat
 from traincheck.trace import open_trace
 
-from .running import Runs
-
-slow = (pytest.mark.slow, pytest.mark.timeout(900))
-transformers = pytest.mark.skipif(not has("transformers"), reason="needs transformers")
-
-FAULTY = {
-    "digits_cnn": ("--fault", "no_zero_grad", "--since", "3"),
-    "gpt2_trainer": ("--fault", "frozen"),
-    "ddp": ("--fault", "bypassed", "--since", "3"),
-    "fsdp2": ("--fault", "no_zero_grad", "--since", "3"),
-}
-
-every = pytest.mark.parametrize(
-    ("program", "options"),
-    [
-        pytest.param(
-            program,
-            options,
-            id=f"{program}-{'faulty' if options else 'healthy'}",
-            marks=() if program == "digits_cnn" else (*slow, transformers) if program == "gpt2_trainer" else slow,
-        )
-        for program, fault in FAULTY.items()
-        for options in ((), fault)
-    ],
-)
+from .running import FAULTY, Runs, every, slow, transformers
 
 
 def known(runs: Runs, program: str, tables: Tables) -> list[Numbered]:

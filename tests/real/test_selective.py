@@ -5,36 +5,9 @@ Each program runs twice with the same seed, observed in full and as its rules ne
 
 from __future__ import annotations
 
-import pytest
-
-from tests.collect.running import has
 from traincheck.check import Outcome, check
 
-from .running import Runs
-
-slow = (pytest.mark.slow, pytest.mark.timeout(900))
-transformers = pytest.mark.skipif(not has("transformers"), reason="needs transformers")
-
-FAULTS = {
-    "digits_cnn": ("--fault", "no_zero_grad", "--since", "3"),
-    "gpt2_trainer": ("--fault", "frozen"),
-    "ddp": ("--fault", "bypassed", "--since", "3"),
-    "fsdp2": ("--fault", "no_zero_grad", "--since", "3"),
-}
-
-programs = pytest.mark.parametrize(
-    ("program", "options"),
-    [
-        pytest.param(
-            program,
-            options,
-            id=f"{program}-{'faulty' if options else 'healthy'}",
-            marks=() if program == "digits_cnn" else (*slow, transformers) if program == "gpt2_trainer" else slow,
-        )
-        for program, fault in FAULTS.items()
-        for options in ((), fault)
-    ],
-)
+from .running import Runs, every
 
 
 def judged(outcome: Outcome) -> dict[str, object]:
@@ -51,7 +24,7 @@ def judged(outcome: Outcome) -> dict[str, object]:
     }
 
 
-@programs
+@every
 def test_selective_is_full(runs: Runs, program: str, options: tuple[str, ...]) -> None:
     rules = runs.rules(program)
     full = check(runs.collect(program, *options), rules)

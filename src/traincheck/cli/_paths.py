@@ -105,3 +105,16 @@ def _siblings(path: Path) -> str:
         return f"check the path: there is no folder {parent} either"
     names = sorted(entry.name for entry in parent.iterdir() if not entry.name.startswith("."))[:6]
     return f"one of what is in {parent}: {', '.join(names)}" if names else f"check the path: {parent} is empty"
+
+
+def executable(word: str) -> Path:
+    """The interpreter's path, its link not followed: a virtual environment is known by the link.
+
+    Raises ``TraincheckError`` when there is no such program.
+    """
+    import shutil
+
+    found = shutil.which(word)
+    if found is None:
+        raise TraincheckError(f"{word} can't be run", "the path of a Python")
+    return Path(found).absolute()

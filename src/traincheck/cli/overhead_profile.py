@@ -61,8 +61,7 @@ def profile(
     import shlex
     import sys
 
-    from traincheck.cli._paths import fresh_folder, input_file
-    from traincheck.cli.overhead_run import _executable
+    from traincheck.cli._paths import executable, fresh_folder, input_file
     from traincheck.errors import VIOLATIONS
     from traincheck.files import write_whole
     from traincheck.overhead.policy import load_policy
@@ -74,7 +73,7 @@ def profile(
     place = Place(
         folder=output.resolve(),
         policy=policy,
-        python=str(_executable(python or sys.executable)),
+        python=str(executable(python or sys.executable)),
         peer_python=None,
         workload_path=str(study.resolve().parent),
     )

@@ -66,7 +66,7 @@ def run(
     """
     import sys
 
-    from traincheck.cli._paths import fresh_folder, input_file
+    from traincheck.cli._paths import executable, fresh_folder, input_file
     from traincheck.errors import VIOLATIONS, TraincheckError
     from traincheck.overhead import artifacts, summary
     from traincheck.overhead.policy import load_policy
@@ -83,8 +83,8 @@ def run(
     place = Place(
         folder=output.resolve(),
         policy=policy,
-        python=str(_executable(python or sys.executable)),
-        peer_python=str(_executable(peer_python)) if peer_python else None,
+        python=str(executable(python or sys.executable)),
+        peer_python=str(executable(peer_python)) if peer_python else None,
         workload_path=str(study.resolve().parent),
     )
     with _output.progress("study") as bar:
@@ -109,15 +109,3 @@ def run(
         summary.render(result, _output.say, _output.table)
         _output.say(f"study: {output}")
     raise typer.Exit(0 if result["valid"] else VIOLATIONS)
-
-
-def _executable(word: str) -> Path:
-    """The interpreter's path, its link not followed: a virtual environment is known by the link."""
-    import shutil
-
-    from traincheck.errors import TraincheckError
-
-    found = shutil.which(word)
-    if found is None:
-        raise TraincheckError(f"{word} can't be run", "the path of a Python")
-    return Path(found).absolute()

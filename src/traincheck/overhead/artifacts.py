@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from traincheck.errors import TraincheckError
 from traincheck.files import write_whole
+from traincheck.strictjson import strict
 
 SCHEMA: Final = 1
 """Version of every JSON file of a study (docs/overhead.md)."""
@@ -38,7 +39,7 @@ _REPORTS: Final = ("report.md", "report.html", "report.json")
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON whole or not at all. NaN and infinity become strings. Raises OSError."""
-    write_whole({path: json.dumps(_strict(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"})
+    write_whole({path: json.dumps(strict(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"})
 
 
 def read_json(path: Path) -> Any:
@@ -94,13 +95,3 @@ def tampered(folder: Path) -> list[str]:
 
 def _files(folder: Path) -> Iterator[Path]:
     yield from sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)
-    if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
-    return value

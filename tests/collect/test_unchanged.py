@@ -1,14 +1,16 @@
-"""Training is bitwise the same with and without collection, in full and boundary scope, and its trace lacks nothing."""
+"""Training is bitwise the same with and without collection, full, boundary and selective; its trace lacks nothing."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from tests.collect.running import has, plain, watched
+from traincheck.infer import infer
 from traincheck.trace import open_trace
 
 FAST = [("digits_cnn", 1, None, 12), ("gan", 1, None, 6), ("accumulation", 1, None, 4), ("compiled", 1, None, 5)]
@@ -22,6 +24,12 @@ SLOW = [
 ]
 
 
+def the_same(without: list[dict[str, Any]], with_collection: list[dict[str, Any]]) -> None:
+    for rank, evidence in enumerate(without):
+        for part in evidence:
+            assert with_collection[rank][part] == evidence[part], f"{part} of rank {rank} differ"
+
+
 @pytest.mark.parametrize("scope", ["full", "boundary"])
 @pytest.mark.parametrize(
     ("program", "ranks", "needs", "steps"), [*FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
@@ -32,10 +40,7 @@ def test_training_is_bitwise_the_same(
     if needs is not None and not has(needs):
         pytest.skip(f"{needs} is not installed (pip install -e .[frameworks])")
     without = plain(program, ranks, tmp_path)
-    with_collection = watched(program, ranks, tmp_path, "--scope", scope)
-    for rank in range(ranks):
-        for part in without[rank]:
-            assert with_collection[rank][part] == without[rank][part], f"{part} of rank {rank} differ"
+    the_same(without, watched(program, ranks, tmp_path, "--scope", scope))
 
     trace = open_trace(tmp_path / "run")
     assert len(trace.processes) == ranks
@@ -47,3 +52,12 @@ def test_training_is_bitwise_the_same(
     assert updates["value"].to_list() == list(range(1, steps + 1))
     assert set(trace.states["attribute"].unique()) >= {"data", "grad"}
     assert trace.lacks == []
+
+    if scope == "full":
+        learned = infer([trace])
+        learned.save(tmp_path / "rules.jsonl")
+        chosen = tmp_path / "chosen"
+        chosen.mkdir()
+        the_same(without, watched(program, ranks, chosen, "-i", str(tmp_path / "rules.jsonl")))
+        assert len(learned) > 5
+        assert 0 < open_trace(chosen / "run").calls.height <= trace.calls.height

@@ -12,21 +12,7 @@ from traincheck.overhead.policy import load_policy
 from traincheck.overhead.study import Study
 from traincheck.overhead.trial import Place
 
-STUDY = """\
-# A small study.
-schema = 1
-name = "tiny"
-about = "a workload of the tests' own"
-workload = { class = "tiny_workload:Tiny" }
-protocol = { pairs = 1, steps = 4, first_steady_step = 2 }
-reference = { steps = 4 }
-[[modes]]
-name = "full"
-kind = "full"
-[[modes]]
-name = "selective"
-kind = "selective"
-"""
+STUDY = (Path(__file__).parent / "tiny.toml").read_text()
 
 
 @pytest.fixture(scope="session")

@@ -23,20 +23,9 @@ from traincheck.overhead.study import ENTRY, Study
 from traincheck.overhead.trial import Place, Trial
 from traincheck.trace import open_trace
 
+pytest_plugins = ["tests.overhead.small_study"]
 HERE = Path(__file__).parent
-STUDY = """
-schema = 1
-name = "tiny"
-workload = { class = "tiny_workload:Tiny" }
-protocol = { pairs = 1, steps = 4, first_steady_step = 2 }
-reference = { steps = 4 }
-[[modes]]
-name = "full"
-kind = "full"
-[[modes]]
-name = "selective"
-kind = "selective"
-"""
+STUDY = (HERE / "tiny.toml").read_text()
 
 
 def place(folder: Path, **workload: Any) -> Place:
@@ -67,18 +56,8 @@ def single(where: Place, mode: str) -> dict[str, Any]:
     return trial.run(Trial(f"main.1.api.{side}", "main", 1, "api", mode, 1, 0, 4), where)
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("study")
-    file = folder / "tiny.toml"
-    file.write_text(STUDY)
-    where = Place(folder / "out", load_policy(file), sys.executable, None, str(HERE))
-    Study(where, file, lambda what, done, total: None).run()
-    return folder / "out"
-
-
-def test_a_study_counts_and_says_what_it_is_made_of(study: Path) -> None:
-    result = artifacts.read_json(study / artifacts.SUMMARY)
+def test_a_study_counts_and_says_what_it_is_made_of(finished_study: Path) -> None:
+    result = artifacts.read_json(finished_study / artifacts.SUMMARY)
     assert result["state"] == "finished"
     assert result["valid"] is True
     assert result["trials"]["run"] == result["trials"]["planned"] == 5
@@ -93,23 +72,23 @@ def test_a_study_counts_and_says_what_it_is_made_of(study: Path) -> None:
     assert modes["full"]["slowdown"]["cpu_median"]["median"] > 0
     assert modes["full"]["records_per_10_steps"] > modes["selective"]["records_per_10_steps"] > 0
 
-    told = artifacts.read_json(study / artifacts.STUDY)
-    assert told["invariants_sha256"] == artifacts.sha256_file(study / "invariants" / "invariants.jsonl")
+    told = artifacts.read_json(finished_study / artifacts.STUDY)
+    assert told["invariants_sha256"] == artifacts.sha256_file(finished_study / "invariants" / "invariants.jsonl")
     assert [len(pair) for pair in told["schedule"]] == [2, 2]
-    record = artifacts.read_json(study / "trials" / "main.1.full.watched" / artifacts.TRIAL)
+    record = artifacts.read_json(finished_study / "trials" / "main.1.full.watched" / artifacts.TRIAL)
     assert record["command"][1:4] == ["-m", "traincheck", "collect"]
     assert [name for name, seconds in record["phases"].items() if seconds is None or seconds < 0] == []
     assert set(record["phases"]) >= {"launch", "import", "set_up", "training", "drain", "shutdown"}
-    found = artifacts.read_json(study / "trials" / "main.1.full.watched" / artifacts.AUDIT)
+    found = artifacts.read_json(finished_study / "trials" / "main.1.full.watched" / artifacts.AUDIT)
     assert found["faults"] == []
     assert [row["step"] for row in found["per_step"]] == [0, 1, 2, 3, 4]
     # Evidence is taken in the process, and not in the trace: no training program of ours reads generators.
     assert not [name for name in found["per_function"]["most_frequent"] if "rng" in name]
-    assert artifacts.tampered(study) == []
+    assert artifacts.tampered(finished_study) == []
 
 
-def test_a_swapped_artifact_is_named(study: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(study, tmp_path / "copy"))
+def test_a_swapped_artifact_is_named(finished_study: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(finished_study, tmp_path / "copy"))
     one = copy / "trials" / "main.1.full.watched" / artifacts.RESULTS
     shutil.copyfile(copy / "trials" / "main.1.selective.watched" / artifacts.RESULTS, one)
     (copy / "invariants" / "learned.json").unlink()
@@ -121,8 +100,8 @@ def test_a_swapped_artifact_is_named(study: Path, tmp_path: Path) -> None:
     assert "trials/more.json was not there when the study ended" in said
 
 
-def damaged(study: Path, tmp_path: Path) -> tuple[Path, Path, bytearray]:
-    trace = Path(shutil.copytree(study / "trials" / "main.1.full.watched" / "trace", tmp_path / "trace"))
+def damaged(finished_study: Path, tmp_path: Path) -> tuple[Path, Path, bytearray]:
+    trace = Path(shutil.copytree(finished_study / "trials" / "main.1.full.watched" / "trace", tmp_path / "trace"))
     (segment,) = trace.glob("processes/*/events-*.tcev")
     return trace, segment, bytearray(segment.read_bytes())
 
@@ -131,8 +110,8 @@ def places(data: bytearray, kind: Kind) -> list[int]:
     return [at for at in range(HEADER_SIZE, len(data), RECORD_SIZE) if data[at] == kind]
 
 
-def test_a_lost_record_is_named(study: Path, tmp_path: Path) -> None:
-    trace, segment, data = damaged(study, tmp_path)
+def test_a_lost_record_is_named(finished_study: Path, tmp_path: Path) -> None:
+    trace, segment, data = damaged(finished_study, tmp_path)
     end = places(data, Kind.END)[10]
     (call,) = struct.unpack_from("<Q", data, end + 16)
     del data[end : end + RECORD_SIZE]
@@ -150,8 +129,8 @@ def test_a_lost_record_is_named(study: Path, tmp_path: Path) -> None:
     assert f"call {call} began and never ended" in said
 
 
-def test_a_duplicated_call_id_is_named(study: Path, tmp_path: Path) -> None:
-    trace, segment, data = damaged(study, tmp_path)
+def test_a_duplicated_call_id_is_named(finished_study: Path, tmp_path: Path) -> None:
+    trace, segment, data = damaged(finished_study, tmp_path)
     one, other = places(data, Kind.BEGIN)[5:7]
     (call,) = struct.unpack_from("<Q", data, one + 16)
     struct.pack_into("<Q", data, other + 16, call)
@@ -229,6 +208,15 @@ def test_a_planted_change_of_training_is_named(plant: str, words: str, tmp_path:
     assert words in reasons(where, plain, single(with_plant(where, plant), "api"))
 
 
+def test_a_rank_that_dies_makes_its_trial_invalid(tmp_path: Path) -> None:
+    where = place(tmp_path, ranks=2, options={"plant": "killed"})
+    record = single(where, "api")
+    said = "; ".join(record["reasons"])
+    assert record["valid"] is False
+    # The launcher ends the other rank, which may have been done by then.
+    assert "0 of 2 ranks wrote their evidence" in said or "1 of 2 ranks wrote their evidence" in said, said
+
+
 @pytest.mark.usefixtures("here")
 def test_the_same_training_counts(tmp_path: Path) -> None:
     where = place(tmp_path)
@@ -298,7 +286,7 @@ def test_a_workload_that_cannot_be_had_is_said_before_training(tmp_path: Path) -
     file = tmp_path / "tiny.toml"
     for change, words in (
         ('class = "tiny_workload:Tiny", options = { colour = 1 }', "workload.options.colour"),
-        ('class = "tiny_workload:Tiny", ranks = 2', "can't train with 2 ranks"),
+        ('class = "tiny_workload:Tiny", ranks = 3', "can't train with 3 ranks"),
         ('class = "tiny_workload:Tinier"', "can't be loaded"),
     ):
         file.write_text(STUDY.replace('class = "tiny_workload:Tiny"', change))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 
 
 class Tiny:
-    needs, options, ranks = ("torch",), ("plant",), (1,)
+    needs, options, ranks = ("torch",), ("plant",), (1, 2)
 
     def __init__(self, task):
         self.task = task
@@ -50,6 +51,8 @@ class Tiny:
             self.model[2].weight = torch.nn.Parameter(self.model[2].weight.detach().clone())
         elif plant == "infinite-always":
             return loss / 0
+        elif plant == "killed" and os.environ.get("RANK") == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
         elif plant == "fails-always":
             raise RuntimeError("out of luck")
         return loss

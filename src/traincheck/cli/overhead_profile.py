@@ -9,7 +9,7 @@ import typer
 
 from traincheck.cli import _output
 from traincheck.cli._help import examples
-from traincheck.cli._options import Force, Json
+from traincheck.cli._options import Force, Json, StudyFile, TrainingPython
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def profile(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)],
+    study: StudyFile,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of the profile.", show_default=False)
     ],
@@ -40,15 +40,7 @@ def profile(
     steps: Annotated[
         int, typer.Option("--steps", min=3, metavar="N", help="Steps counted with probes on, and off.")
     ] = 24,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python",
-            metavar="PYTHON",
-            help=r"Python that trains; it has the workload's framework and TrainCheck.  \[default: this one]",
-            show_default=False,
-        ),
-    ] = None,
+    python: TrainingPython = None,
     as_json: Json = False,
     force: Force = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from traincheck.cli import _output
 from traincheck.cli._help import examples
-from traincheck.cli._options import Force, Json
+from traincheck.cli._options import Force, Json, StudyFile, TrainingPython
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)],
+    study: StudyFile,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of the study.", show_default=False)
     ],
@@ -34,15 +34,7 @@ def run(
         list[str] | None,
         typer.Option("--mode", metavar="NAME", help="Only this mode of the study. Repeatable.", show_default=False),
     ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python",
-            metavar="PYTHON",
-            help=r"Python that trains; it has the workload's framework and TrainCheck.  \[default: this one]",
-            show_default=False,
-        ),
-    ] = None,
+    python: TrainingPython = None,
     peer_python: Annotated[
         str | None,
         typer.Option(

@@ -79,6 +79,20 @@ overhead = typer.Typer(
     ),
 )
 
+pilot = typer.Typer(
+    name="pilot",
+    cls=Commands,
+    help="Study whether access to TrainCheck helps agents repair real training failures.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    epilog=examples(
+        "traincheck pilot plan pilots/tiny.toml -o plan.json",
+        "traincheck pilot run plan.json -o out/tiny",
+        "traincheck pilot grade out/tiny",
+        "traincheck pilot report out/tiny",
+    ),
+)
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -121,6 +135,7 @@ overhead_run.register(overhead)
 overhead_report.register(overhead)
 overhead_verify.register(overhead)
 overhead_profile.register(overhead)
+app.add_typer(pilot)
 doctor.register(app)
 
 

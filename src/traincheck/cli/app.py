@@ -20,6 +20,8 @@ from traincheck.cli import (
     overhead_report,
     overhead_run,
     overhead_verify,
+    pilot_deviation,
+    pilot_plan,
     trace_compact,
     trace_diff,
     trace_import,
@@ -136,6 +138,8 @@ overhead_report.register(overhead)
 overhead_verify.register(overhead)
 overhead_profile.register(overhead)
 app.add_typer(pilot)
+pilot_plan.register(pilot)
+pilot_deviation.register(pilot)
 doctor.register(app)
 
 

@@ -122,7 +122,7 @@ class Plan(BaseModel):
     cases: dict[str, dict[str, str]]
     """Name -> hashes of ``CaseFolder.hashes``."""
     folders: dict[str, str]
-    """Name -> folder, relative to the draft; not part of the hash."""
+    """Name -> folder, relative to the plan's own file (``planning.write``); not part of the hash."""
     package: str
     """SHA-256 of the TrainCheck package, the same in all arms."""
     grader: str

@@ -241,6 +241,8 @@ class Asked(Event):
     command: tuple[str, ...]
     source: str
     """Source map that the job runs from."""
+    cwd: str = "."
+    """Folder of the source in which the command runs."""
 
 
 class Granted(Event):
@@ -262,8 +264,11 @@ class WorkerEnded(Event):
 
     request: str
     exit_code: int
-    reason: Literal["exit", "timeout", "cancelled", "lost"]
-    """``lost``: the service was killed and found the worker gone when it came back."""
+    reason: Literal["exit", "timeout", "cancelled", "budget", "lost"]
+    """``budget``: the owner's device-seconds were used up. ``lost``: the service was killed while the worker ran, or
+    what kept the worker was; its result is not known."""
+    result: str | None = None
+    """SHA-256 of the ``result.json`` that is given again when the request comes again."""
 
 
 class Released(Event):

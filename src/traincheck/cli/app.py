@@ -16,6 +16,8 @@ from traincheck.cli import (
     invariants_merge,
     invariants_show,
     invariants_suppress,
+    manual,
+    mcp,
     overhead_profile,
     overhead_report,
     overhead_run,
@@ -141,6 +143,8 @@ app.add_typer(pilot)
 pilot_plan.register(pilot)
 pilot_deviation.register(pilot)
 doctor.register(app)
+manual.register(app)
+mcp.register(app)
 
 
 def main() -> None:

@@ -57,9 +57,10 @@ def grader_hash() -> str:
 
 
 def manual_hash() -> str:
-    """SHA-256 of the agents' manual: of all its text files, none included."""
-    lines = [sha256_file(path) for path in files_of(_package() / "agents") if path.suffix in (".md", ".txt", ".j2")]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    """SHA-256 of the agents' manual, UTF-8."""
+    from traincheck.agents.manual import for_agents
+
+    return hashlib.sha256(for_agents().encode()).hexdigest()
 
 
 def versions(modules: Iterable[str] = ()) -> dict[str, str]:

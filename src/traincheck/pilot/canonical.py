@@ -10,9 +10,11 @@ from typing import Any
 def encoded(value: Any) -> bytes:
     """``value`` as JSON with sorted keys and no spaces, UTF-8.
 
+    Half a surrogate pair (how Python holds a file name that is not UTF-8) is kept, and ``json.loads`` reads it back.
     Raises ValueError on NaN and infinity, TypeError on what JSON has not.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "surrogatepass")
 
 
 def sha256(value: Any) -> str:

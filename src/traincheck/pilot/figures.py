@@ -72,6 +72,9 @@ class TrialFigures(_Model):
     transport_failures: int
     retries: int
     recoveries: int
+    """Times that a good answer came after failures of transport or of the agent's program."""
+    solver_failures: int = 0
+    """Times that the agent's program ended with an error."""
     device_requests: int
     cost_gaps: int
     """Leases without an end; must be 0."""

@@ -1,18 +1,18 @@
 """Where a pilot's results lie: ``traincheck pilot run -o DIR``.
 
-    DIR/plan.json                    the frozen plan
-    DIR/deviations.jsonl             what was done otherwise than planned, and why (a ledger)
-    DIR/store/                       objects and source maps (``sources.Objects``)
-    DIR/device.jsonl                 the device service's ledger
-    DIR/device/<request>/            output of each job
-    DIR/heads.json                   last hash of every ledger that is closed
-    DIR/trials/<id>/ledger.jsonl     a trial's ledger
-    DIR/trials/<id>/trial.eval       Inspect's log
-    DIR/grading/device.jsonl         device time of grading
-    DIR/grading/<case>/<source>/<scenario>/attempt-<n>/   one replay: verdict.json, output
-    DIR/grading/<case>.json          verdicts of all sources, first valid submissions
-    DIR/annotations/<annotator>.json
-    DIR/report/
+DIR/plan.json                    the frozen plan
+DIR/deviations.jsonl             what was done otherwise than planned, and why (a ledger)
+DIR/store/                       objects and source maps (``sources.Objects``)
+DIR/device.jsonl                 the device service's ledger
+DIR/device/<request>/            output of each job
+DIR/heads.json                   last hash of every ledger that is closed
+DIR/trials/<id>/ledger.jsonl     a trial's ledger
+DIR/trials/<id>/trial.eval       Inspect's log
+DIR/grading/device.jsonl         device time of grading
+DIR/grading/<case>/<source>/<scenario>/attempt-<n>/   one replay: verdict.json, output
+DIR/grading/<case>.json          verdicts of all sources, first valid submissions
+DIR/annotations/<annotator>.json
+DIR/report/
 """
 
 from __future__ import annotations

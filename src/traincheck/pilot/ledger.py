@@ -64,19 +64,25 @@ class Ledger:
         self.path = path
         self._now = now or (lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         self._lock = threading.Lock()
-        self._number, self.head = 0, ORIGIN
+        self._number, self.head, self._last_ns = 0, ORIGIN, 0
         if path.exists():
             _drop_half_a_line(path)
             for entry in read(path):
-                self._number, self.head = entry.number + 1, entry.hash
+                self._number, self.head, self._last_ns = entry.number + 1, entry.hash, entry.at_ns
+        if self._now() < self._last_ns:
+            raise LedgerError(
+                f"{path}: its last entry is later than this machine's clock, so the machine was started anew since",
+                "begin a new ledger: times before and after cannot be compared",
+            )
         self._file = path.open("ab")
 
     def add(self, kind: str, data: dict[str, Any]) -> Entry:
         """Append one entry. Raises OSError; TypeError or ValueError when ``data`` is no strict JSON."""
+        data = json.loads(encoded(data))  # as a reader gets it: the hash must not depend on, say, keys being numbers
         with self._lock:
             body = {
                 "number": self._number,
-                "at_ns": self._now(),
+                "at_ns": max(self._now(), self._last_ns),
                 "wall_ns": time.time_ns(),
                 "kind": kind,
                 "data": data,
@@ -86,8 +92,12 @@ class Ledger:
             self._file.write(encoded({**body, "hash": entry.hash}) + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._number, self.head = entry.number + 1, entry.hash
+            self._number, self.head, self._last_ns = entry.number + 1, entry.hash, entry.at_ns
             return entry
+
+    def now(self) -> int:
+        """The clock of the entries, in ns."""
+        return self._now()
 
     def close(self) -> None:
         """Close the file."""

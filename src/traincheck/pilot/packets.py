@@ -180,5 +180,6 @@ def environment(places: Mapping[str, str], python: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "GLOO_SOCKET_IFNAME": "lo",
+        "CUDA_VISIBLE_DEVICES": "",  # devices are the service's to give, which sets it anew for a job
         **processes.settings(1),
     }

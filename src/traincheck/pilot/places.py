@@ -113,6 +113,10 @@ class Local(Place):
         """The host's own paths."""
         return {name: str(self.root / name) for name in PLACES}
 
+    def host(self, path: str) -> Path:
+        """The path itself: everything is in reach here, and tools of solvers write to paths of their own."""
+        return Path(self.root / "work" / path)
+
 
 def choose(wanted: str, root: Path, hide: Sequence[Path] = (), tools: Sequence[Path] = ()) -> Place:
     """The place that a plan's ``sandbox`` names; ``auto``: a jail where there can be one, else ``local``.

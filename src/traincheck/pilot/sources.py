@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import itertools
+import json
 import os
+import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from traincheck.errors import TraincheckError
-from traincheck.pilot.canonical import sha256
+from traincheck.pilot.canonical import encoded, sha256
 
 Kind = Literal["file", "link", "folder"]
+
+_NAME: Final = re.compile(r"[0-9a-f]{64}")
+_turn: Final = itertools.count()
 
 
 class SourceEntry(BaseModel):
@@ -72,7 +78,10 @@ class SourceError(TraincheckError):
 
 
 class Objects:
-    """File contents by their SHA-256, and source maps by their hash: ``objects/ab/cdef…`` and ``maps/<hash>.json``."""
+    """File contents by their SHA-256, and source maps by their hash: ``objects/ab/cdef…`` and ``maps/<hash>.json``.
+
+    Threads and processes may share a folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -95,18 +104,23 @@ class Objects:
             raise SourceError(f"object {name} in {self.folder} was changed")
         return content
 
+    def has(self, name: str) -> bool:
+        """Whether there is an object of that name; what it holds is not looked at."""
+        return self._object(name).exists()
+
     def put_map(self, source: SourceMap) -> str:
         """Keep a map; gives its hash."""
-        path = self.folder / "maps" / f"{source.hash}.json"
+        name = source.hash
+        path = self.folder / "maps" / f"{name}.json"
         if not path.exists():
-            _write(path, source.model_dump_json(indent=1).encode())
-        return source.hash
+            _write(path, encoded(source.model_dump(mode="json")) + b"\n")
+        return name
 
     def get_map(self, name: str) -> SourceMap:
         """The map of that hash. Raises SourceError when it is missing, no map, or was changed."""
-        path = self.folder / "maps" / f"{name}.json"
+        path = self.folder / "maps" / f"{_checked_name(name)}.json"
         try:
-            source = SourceMap.model_validate_json(path.read_bytes())
+            source = SourceMap.model_validate(json.loads(path.read_bytes()))
         except FileNotFoundError as error:
             raise SourceError(f"source map {name} is missing from {self.folder}") from error
         except ValueError as error:
@@ -116,7 +130,7 @@ class Objects:
         return source
 
     def _object(self, name: str) -> Path:
-        return self.folder / "objects" / name[:2] / name[2:]
+        return self.folder / "objects" / _checked_name(name)[:2] / name[2:]
 
 
 def capture(
@@ -125,15 +139,13 @@ def capture(
     """The exact source of ``workspace``, its file contents kept in ``objects``.
 
     ``ignore`` are ``fnmatch`` patterns on the name of a file or folder, or on its path; ignored folders are not
-    entered. Links are recorded and never followed. Raises SourceError for what is no file, link or folder, for a
-    root that leads out of the workspace, and when a file changes while it is read.
+    entered. Links are recorded and never followed, a root that is one included; a root that is not there adds
+    nothing. Raises SourceError for what is no file, link or folder, for what cannot be read, for a root that leads out
+    of the workspace, and when a file changes while it is read.
     """
     entries: dict[str, SourceEntry] = {}
     for root in roots:
-        if PurePosixPath(root).is_absolute() or ".." in PurePosixPath(root).parts:
-            raise SourceError(f"root {root!r} leads out of the workspace")
-        top = workspace / root
-        for path in _walk(top, workspace, ignore) if not top.is_file() else [top]:
+        for path in _of_root(workspace, root, ignore):
             entries[path.relative_to(workspace).as_posix()] = _entry(path, objects)
     return SourceMap(roots=tuple(roots), entries=dict(sorted(entries.items())))
 
@@ -141,16 +153,16 @@ def capture(
 def materialise(source: SourceMap, objects: Objects, folder: Path) -> None:
     """Make the source again in ``folder``, which is empty or does not exist: bytes, modes, links, nothing else.
 
-    Raises SourceError when an object is missing or changed, and when ``folder`` holds something.
+    Raises SourceError when an object is missing or changed, when ``folder`` holds something, and for a map whose
+    paths lead out of the folder, be it through a link of its own.
     """
+    _check_paths(source)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise SourceError(f"{folder} is not empty", "a fresh folder")
     modes: list[tuple[Path, int]] = []
-    for name, entry in source.entries.items():
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise SourceError(f"the map has a path that leads out of the folder: {name!r}")
-        path = folder / name
+    for name in sorted(source.entries, key=lambda name: PurePosixPath(name).parts):  # a folder before what is in it
+        entry, path = source.entries[name], folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if entry.kind == "folder":
             path.mkdir(exist_ok=True)
@@ -164,11 +176,50 @@ def materialise(source: SourceMap, objects: Objects, folder: Path) -> None:
         path.chmod(mode)
 
 
+def missing_objects(source: SourceMap, objects: Objects) -> list[str]:
+    """Paths of the map whose content is not in the store, sorted; what the others hold is not looked at."""
+    wanted = ((path, entry.sha256) for path, entry in source.entries.items() if entry.kind == "file")
+    return sorted(path for path, name in wanted if name is None or not objects.has(name))
+
+
+def _check_paths(source: SourceMap) -> None:
+    for name in source.entries:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == "." or "\0" in name:
+            raise SourceError(f"the map has a path that leads out of the folder, or is not plain: {name!r}")
+        for above in path.parents:
+            over = source.entries.get(above.as_posix())
+            if over is not None and over.kind != "folder":
+                raise SourceError(f"the map has {name!r} in {above.as_posix()!r}, which is a {over.kind}")
+
+
+def _of_root(workspace: Path, root: str, ignore: Sequence[str]) -> Iterator[Path]:
+    relative = PurePosixPath(root)
+    if relative.is_absolute() or ".." in relative.parts:
+        raise SourceError(f"root {root!r} leads out of the workspace")
+    path = workspace
+    for part in relative.parts:
+        path = path / part
+        if path.is_symlink():  # whatever it leads to is not of this workspace
+            yield path
+            return
+    if path != workspace and os.path.lexists(path):
+        yield path
+    if path.is_dir():
+        yield from _walk(path, workspace, ignore)
+    elif path == workspace:
+        raise SourceError(f"{workspace} is no folder")
+
+
 def _walk(top: Path, workspace: Path, ignore: Sequence[str]) -> Iterable[Path]:
-    for name in sorted(os.listdir(top)):
+    try:
+        names = sorted(os.listdir(top))
+    except PermissionError as error:
+        raise SourceError(f"{top} cannot be read: {error}", "chmod it, or remove it") from error
+    for name in names:
         path = top / name
         relative = path.relative_to(workspace).as_posix()
-        if any(fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(relative, pattern) for pattern in ignore):
+        if any(fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(relative, pattern) for pattern in ignore):
             continue
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -176,23 +227,53 @@ def _walk(top: Path, workspace: Path, ignore: Sequence[str]) -> Iterable[Path]:
 
 
 def _entry(path: Path, objects: Objects) -> SourceEntry:
-    before = path.lstat()
-    mode = stat.S_IMODE(before.st_mode)
-    if stat.S_ISLNK(before.st_mode):
-        return SourceEntry(kind="link", mode=0, target=os.readlink(path))
-    if stat.S_ISDIR(before.st_mode):
-        return SourceEntry(kind="folder", mode=mode)
-    if not stat.S_ISREG(before.st_mode):
-        raise SourceError(f"{path} is no file, link or folder", "remove it, or add it to what the case ignores")
-    content = path.read_bytes()
-    after = path.lstat()
-    if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
-        raise SourceError(f"{path} changed while it was read", "submit when nothing writes to the workspace")
+    try:
+        before = path.lstat()
+        mode = stat.S_IMODE(before.st_mode)
+        if stat.S_ISLNK(before.st_mode):
+            return SourceEntry(kind="link", mode=0, target=os.readlink(path))
+        if stat.S_ISDIR(before.st_mode):
+            return SourceEntry(kind="folder", mode=mode)
+        if not stat.S_ISREG(before.st_mode):
+            raise SourceError(f"{path} is no file, link or folder", "remove it, or add it to what the case ignores")
+        content = _content(path, before)
+    except FileNotFoundError as error:
+        raise _changed(path) from error
+    except PermissionError as error:
+        raise SourceError(f"{path} cannot be read: {error}", "chmod it, or remove it") from error
     return SourceEntry(kind="file", mode=mode, sha256=objects.put(content), size=len(content))
+
+
+def _content(path: Path, before: os.stat_result) -> bytes:
+    """Bytes of the very file that was looked at: not of one that took its place, and not through a link."""
+    try:
+        place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if isinstance(error, PermissionError):
+            raise
+        raise _changed(path) from error
+    with open(place, "rb") as file:
+        opened = os.fstat(place)
+        content = file.read()
+        after = os.fstat(place)
+    for other in (opened, after):
+        if any(getattr(before, field) != getattr(other, field) for field in ("st_ino", "st_mtime_ns", "st_size")):
+            raise _changed(path)
+    return content
+
+
+def _changed(path: Path) -> SourceError:
+    return SourceError(f"{path} changed while it was read", "submit when nothing writes to the workspace")
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise SourceError(f"{name!r} is no SHA-256")
+    return name
 
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}.next")
+    new = path.with_name(f".{path.name}.{os.getpid()}.{next(_turn)}.next")
     new.write_bytes(content)
     new.replace(path)

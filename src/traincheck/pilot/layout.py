@@ -11,6 +11,7 @@ DIR/trials/<id>/trial.eval       Inspect's log
 DIR/grading/device.jsonl         device time of grading
 DIR/grading/<case>/<source>/<scenario>/attempt-<n>/   one replay: verdict.json, output
 DIR/grading/<case>.json          verdicts of all sources, first valid submissions
+DIR/qualification/device.jsonl   device time of qualification, when it was done for this pilot
 DIR/annotations/<annotator>.json
 DIR/report/
 """
@@ -83,6 +84,11 @@ class Layout:
     def grades(self, case: str) -> Path:
         """Verdicts of one case."""
         return self.grading / f"{case}.json"
+
+    @property
+    def qualification_device(self) -> Path:
+        """Device time of qualification."""
+        return self.root / "qualification" / "device.jsonl"
 
     @property
     def annotations(self) -> Path:

@@ -21,7 +21,7 @@ _MACHINE: Final = re.compile(
 
 _PEER: Final = re.compile(
     r"Connection (closed|reset|refused|was)|Broken pipe|timed? ?out|recvValue failed|sendBytes failed|"
-    r"Socket closed|DistNetworkError|peer",
+    r"Socket closed|DistNetworkError|by peer",
     re.IGNORECASE,
 )
 """Exceptions of a process that lost another one: they say nothing of the program by themselves."""
@@ -93,12 +93,8 @@ def _errors(records: Records, done: Done, ranks: int) -> tuple[str, str]:
         if raised.by_launcher:
             launched = True
             codes.update(raised.workers)
-        elif raised.type in ("builtins.MemoryError", "builtins.KeyboardInterrupt") or _MACHINE.search(raised.text):
-            vague.append(raised)
-        elif _PEER.search(f"{raised.type} {raised.text}"):
-            vague.append(raised)
         else:
-            definite.append(raised)
+            (vague if _from_outside(raised) else definite).append(raised)
     first = min(definite, key=lambda raised: raised.at_ns, default=None)
     if first is not None:
         return _told(first), ""
@@ -109,6 +105,12 @@ def _errors(records: Records, done: Done, ranks: int) -> tuple[str, str]:
         if ended is not None and ended.raised is None and code is not None and code > 0:
             return f"rank {rank} ended itself with exit code {code}", ""
     return "", _told(vague[0]) if vague else ""
+
+
+def _from_outside(raised: Raised) -> bool:
+    if raised.type in ("builtins.MemoryError", "builtins.KeyboardInterrupt"):
+        return True
+    return bool(_MACHINE.search(raised.text) or _PEER.search(f"{raised.type} {raised.text}"))
 
 
 def _rank(name: str | None) -> str:

@@ -80,6 +80,8 @@ class Case(toml.Strict):
     """A string that stands in every private file and nowhere else: where it is seen, something leaked."""
     public_names: tuple[str, ...] = ()
     """Words by which an agent shows that it knows the public issue, e.g. ``#1801``."""
+    inputs: tuple[str, ...] = ()
+    """Inputs of the model, by name, that have to be the oracle's bit by bit; empty: all of them."""
     tolerance: Tolerance = Tolerance()
     scenarios: tuple[Scenario, ...] = Field(min_length=1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 from traincheck.pilot.canonical import sha256
 from traincheck.studykit import toml
@@ -133,6 +133,19 @@ class Plan(BaseModel):
     order: tuple[TrialPlan, ...]
     detectable: dict[str, Any]
     """What these numbers of trials can show, computed before any of them."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_frozen(cls, data: Any, read: ModelWrapValidatorHandler[Plan]) -> Plan:
+        """A plan that was written holds its own hash: whoever reads it learns that it was changed."""
+        named = None
+        if isinstance(data, dict):
+            named = data.get("hash")
+            data = {name: value for name, value in data.items() if name != "hash"}
+        plan = read(data)
+        if named is not None and named != plan.hash:
+            raise ValueError(f"it was changed after it was frozen: it says {named}, its content is {plan.hash}")
+        return plan
 
     @property
     def hash(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,14 +13,11 @@ from traincheck.errors import TraincheckError
 from traincheck.files import write_whole
 from traincheck.pilot.annotating.milestones import Answer, Answers, Milestone
 from traincheck.pilot.annotating.packets import Packet, Pilot
+from traincheck.pilot.annotating.points import Points
 from traincheck.pilot.annotating.records import Annotation, Reached, TrialAnnotation
 from traincheck.pilot.annotating.transcripts import Shown, first_device_request_ns
-from traincheck.pilot.figures import Point
 from traincheck.pilot.layout import Layout
 from traincheck.strictjson import dumps
-
-PointAt = Callable[[str, int], Point]
-"""Trial and moment (ns, CLOCK_MONOTONIC) -> what had been used up."""
 
 _MOST = 8
 """Faults that a refusal names."""
@@ -39,7 +36,7 @@ def read_answers(path: Path) -> tuple[Answers, str]:
     return answers, hashlib.sha256(content).hexdigest()
 
 
-def joined(pilot: Pilot, answers: Answers, sha: str, made: Sequence[Packet], point_at: PointAt) -> Annotation:
+def joined(pilot: Pilot, answers: Answers, sha: str, made: Sequence[Packet]) -> Annotation:
     """Answers with clocks and token bounds. ``made`` are the annotator's packets.
 
     Raises TraincheckError naming what is wrong: another plan, packets missing or unknown, an event that is not there,
@@ -58,6 +55,7 @@ def joined(pilot: Pilot, answers: Answers, sha: str, made: Sequence[Packet], poi
             faults.append(f"{packet.name}: not answered")
             continue
         first_ns = first_device_request_ns(pilot.device, packet.trial)
+        points = Points(pilot.ledgers[packet.trial], pilot.device, packet.trial)
         found: dict[Milestone, Reached | None] = {}
         for name, answer in given.milestones.items():
             if not answer.reached:
@@ -68,7 +66,7 @@ def joined(pilot: Pilot, answers: Answers, sha: str, made: Sequence[Packet], poi
             if fault is not None or shown is None:
                 faults.append(f"{packet.name} {name}: {fault}")
             elif not faults:  # nothing is kept of a refused file
-                found[name] = _reached(answer, shown, packet.trial, first_ns, point_at)
+                found[name] = _reached(answer, shown, first_ns, points)
         trials[packet.trial] = TrialAnnotation(milestones=found, guess=given.guess)
     if faults:
         raise TraincheckError(f"the answers of {answers.annotator}: {_some(faults)}", "correct them and import again")
@@ -118,8 +116,8 @@ def _event(packet: Packet, answer: Answer) -> Shown | None:
 def _fault(name: Milestone, answer: Answer, shown: Shown | None, first_ns: int | None) -> str | None:
     if shown is None:
         return f"there is no event {answer.event}"
-    if shown.kind in ("operator",):
-        return f"event {shown.number} is the operator's, not the agent's"
+    if shown.kind in ("operator", "device_request"):
+        return f"event {shown.number} is not the agent's own, and no result that it saw"
     if _plain(answer.quote or "") not in _plain(shown.text):
         return f"the quote is not in event {shown.number}"
     if name == "M1" and first_ns is not None and shown.at_ns >= first_ns:
@@ -127,17 +125,13 @@ def _fault(name: Milestone, answer: Answer, shown: Shown | None, first_ns: int |
     return None
 
 
-def _reached(answer: Answer, shown: Shown, trial: str, first_ns: int | None, point_at: PointAt) -> Reached:
-    point = point_at(trial, shown.at_ns)
-    if shown.kind == "answer":  # somewhere in this very answer: bounds are its two sides
-        bounds = (point_at(trial, shown.at_ns - 1).tokens.total, point.tokens.total)
-    else:
-        bounds = (point.tokens.total, point.tokens_next)
+def _reached(answer: Answer, shown: Shown, first_ns: int | None, points: Points) -> Reached:
+    assert shown.entry is not None  # what is of another ledger was refused above
     return Reached(
         event=shown.number,
         quote=answer.quote or "",
-        clocks=point.clocks,
-        tokens=bounds,
+        clocks=points.at(shown.entry).clocks,
+        tokens=points.bounds(shown.entry, answer=shown.kind == "answer"),
         before_first_device_request=first_ns is None or shown.at_ns < first_ns,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -80,7 +80,7 @@ def packets(pilot: Pilot, annotator: str, texts: Sequence[str]) -> list[Packet]:
     for trial in names:
         redact = Redactor(lines, (*files, "manual.md"))
         shown = tuple(
-            Shown(one.number, one.kind, redact(one.title), redact(one.text), one.at_ns)
+            replace(one, title=redact(one.title), text=redact(one.text))
             for one in transcript(pilot.ledgers[trial], pilot.device, pilot.objects, trial)
         )
         name = "p-" + sha256([pilot.plan.hash, annotator, trial])[:10]

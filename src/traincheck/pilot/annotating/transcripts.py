@@ -23,6 +23,8 @@ class Shown:
     text: str
     at_ns: int
     """Never shown to an annotator."""
+    entry: int | None
+    """Number in the trial's ledger; None for what is in the device service's."""
 
 
 def transcript(entries: Iterable[Entry], device: Iterable[Entry], objects: Objects, trial: str) -> list[Shown]:
@@ -30,20 +32,20 @@ def transcript(entries: Iterable[Entry], device: Iterable[Entry], objects: Objec
 
     Raises LedgerError, SourceError.
     """
-    rows: list[tuple[int, int, str, str, str]] = []  # time, tie, kind, title, text
+    rows: list[tuple[int, int, int | None, str, str, str]] = []  # time, tie, entry, kind, title, text
     for entry in entries:
         told = _told(events.parsed(entry), objects)
         if told is not None:
-            rows.append((entry.at_ns, 0, *told))
+            rows.append((entry.at_ns, 0, entry.number, *told))
     for entry in device:
         event = events.parsed(entry, events.DEVICE)
         if isinstance(event, events.Asked) and event.owner == trial and event.purpose == "solver":
             title = f"request for {event.devices} device{'s' if event.devices != 1 else ''}"
-            rows.append((entry.at_ns, 1, "device_request", title, " ".join(event.command)))
+            rows.append((entry.at_ns, 1, None, "device_request", title, " ".join(event.command)))
     rows.sort(key=lambda row: row[:2])  # stable: the ledger's order stays
     return [
-        Shown(number=number, kind=kind, title=title, text=text, at_ns=at_ns)
-        for number, (at_ns, _, kind, title, text) in enumerate(rows, start=1)
+        Shown(number=number, kind=kind, title=title, text=text, at_ns=at_ns, entry=entry_number)
+        for number, (at_ns, _, entry_number, kind, title, text) in enumerate(rows, start=1)
     ]
 
 

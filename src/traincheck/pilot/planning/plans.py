@@ -42,22 +42,19 @@ def load(path: Path) -> Plan:
         raise TraincheckError(f"{path} is no plan: {error}", "traincheck pilot plan DRAFT -o plan.json") from error
     if not isinstance(data, dict):
         raise TraincheckError(f"{path} is no plan: it is no JSON object", "traincheck pilot plan DRAFT -o plan.json")
-    named = data.pop("hash", None)
     if isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
         raise TraincheckError(f"{path} has schema {data['schema']}, this TrainCheck reads {SCHEMA}", "upgrade it")
     try:
         plan = Plan.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        place = ".".join(map(str, first["loc"])) or "the plan"
         raise TraincheckError(
-            f"{path} is no plan: {place}: {first['msg']}", "traincheck pilot plan DRAFT -o plan.json"
+            f"{path} is no plan: {place}: {first['msg'].removeprefix('Value error, ')}",
+            "restore it, or freeze the draft: traincheck pilot plan DRAFT -o plan.json",
         ) from error
-    if named != plan.hash:
-        raise TraincheckError(
-            f"{path} was changed after it was frozen: it says {str(named)[:12]}, its content is {plan.hash[:12]}",
-            "freeze the draft anew, or restore the file",
-        )
+    if "hash" not in data:
+        raise TraincheckError(f"{path} does not hold its own hash: it was not frozen", "traincheck pilot plan")
     return plan
 
 

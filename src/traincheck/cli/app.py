@@ -22,8 +22,10 @@ from traincheck.cli import (
     overhead_report,
     overhead_run,
     overhead_verify,
+    pilot_annotate,
     pilot_deviation,
     pilot_plan,
+    pilot_report,
     trace_compact,
     trace_diff,
     trace_import,
@@ -142,6 +144,8 @@ overhead_profile.register(overhead)
 app.add_typer(pilot)
 pilot_plan.register(pilot)
 pilot_deviation.register(pilot)
+pilot_annotate.register(pilot)
+pilot_report.register(pilot)
 doctor.register(app)
 manual.register(app)
 mcp.register(app)

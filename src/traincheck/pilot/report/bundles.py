@@ -7,6 +7,7 @@ a canary or a private path of a case is found, nothing is written.
 from __future__ import annotations
 
 import difflib
+import html
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,11 +47,11 @@ def pages(layout: Layout) -> dict[str, str]:
             found[f"{trial.id}.html"] = templates.get_template("trial.html.j2").render(
                 plan=pilot.plan, trial=trial, events=shown, changes=_changes(entries, pilot.objects)
             )
-    case_rows = [{"name": name, "title": case.case.title, "task": case.task} for name, case in cases.items()]
+    case_rows = [{"name": name, "task": case.task} for name, case in cases.items()]
     found["index.html"] = templates.get_template("index.html.j2").render(plan=pilot.plan, rows=rows, cases=case_rows)
     audit = leaks.Audit(leaks.forbidden(cases.values(), [layout.grading], {}))
     for name, text in found.items():
-        audit.text(name, text.encode())
+        audit.text(name, html.unescape(text).encode())
     if audit.leaks:
         raise TraincheckError(
             f"the site would give away what is private: {'; '.join(audit.leaks[:5])}",

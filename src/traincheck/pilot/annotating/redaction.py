@@ -76,8 +76,8 @@ def revealing(starts: Iterable[Start], objects: Objects, texts: Sequence[str] = 
                     lines.update(line for line in _lines(_content(objects, sha)) if line not in common)
                     if not all(path in other for other in packets):
                         names.add(PurePosixPath(path).name)
-        said = [{line for message in start.messages for line in _lines(message)} for start in group]
-        lines.update(set.union(*said) - set.intersection(*said))
+        said: list[set[str]] = [{line for message in start.messages for line in _lines(message)} for start in group]
+        lines.update(line for one in said for line in one if not all(line in other for other in said))
     return sorted(lines), sorted(names)
 
 

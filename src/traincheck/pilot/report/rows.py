@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 from traincheck.pilot import contamination, events
@@ -157,7 +158,7 @@ def _outcome(record: Record) -> str:
     return f"exit {record.ended.exit_code}" if record.ended.reason == "exit" else record.ended.reason
 
 
-def _exact_sum(records: Any) -> float:
+def _exact_sum(records: Iterable[Record]) -> float:
     """Devices x worker lifetime in seconds, summed in whole nanoseconds; a lease without an end adds nothing."""
     return sum(one.used_ns(one.started_ns or 0) for one in records) / 1e9
 

@@ -75,10 +75,7 @@ def replay(
         setting.case.case.launch, python=setting.python, ranks=scenario.ranks, config=config.resolve(), port=free_port()
     )
     env = {
-        **{name: os.environ[name] for name in _KEPT if name in os.environ},
-        **settings(1),
-        "HOME": str(home.resolve()),
-        "TMPDIR": str((home / "tmp").resolve()),
+        **environment(home),
         "PYTHONPATH": str(OBSERVER),
         MARK: str(written.resolve()),
         **(variables or {}),
@@ -94,6 +91,16 @@ def replay(
         for path in (workspace, home):
             _remove(path)
     return Replayed(done, records.load(written), folder)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What a replay sees of ours, with ``home`` as its home and ``home/tmp`` for scratch."""
+    return {
+        **{name: os.environ[name] for name in _KEPT if name in os.environ},
+        **settings(1),
+        "HOME": str(home.resolve()),
+        "TMPDIR": str((home / "tmp").resolve()),
+    }
 
 
 def _remove(folder: Path) -> None:

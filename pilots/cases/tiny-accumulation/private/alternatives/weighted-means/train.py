@@ -33,7 +33,7 @@ def update(model, optimizer, batches, accumulation):
     held = [next(batches) for _ in range(accumulation)]
     counts = [int((targets != PADDING).sum()) for _, targets in held]
     total = 0.0
-    for (tokens, targets), count in zip(held, counts):
+    for (tokens, targets), count in zip(held, counts, strict=True):
         logits = model(tokens)
         mean = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PADDING)
         loss = mean * (count / sum(counts))

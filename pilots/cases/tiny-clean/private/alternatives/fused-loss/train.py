@@ -7,7 +7,6 @@ import json
 import torch
 from data import INPUTS, samples
 from model import Network
-from torch.nn import functional
 
 
 def groups(model, weight_decay):

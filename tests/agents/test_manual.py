@@ -9,12 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bpe_openai
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from tests.agents.agent_support import environment
-from traincheck.agents.manual import DOCUMENTATION, for_agents
+from traincheck.agents.manual import DOCUMENTATION, MOST_TOKENS, for_agents
 from traincheck.cli import app
 
 BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
@@ -31,6 +32,18 @@ def test_there_are_commands_for_both_kinds_of_program():
     assert any("-- python train.py" in line for line in found)
     assert any("-- torchrun " in line for line in found)
     assert [line.split()[1] for line in found[:4]] == ["collect", "infer", "collect", "check"]
+
+
+@pytest.mark.parametrize("vocabulary", ["cl100k_base", "o200k_base"])
+def test_it_fits(vocabulary):
+    """Two public vocabularies of 100,000 and 200,000 tokens; a quarter is left for those that split more finely."""
+    tokens = len(bpe_openai.get_encoding(vocabulary).encode(for_agents()))
+    assert tokens * 1.25 <= MOST_TOKENS
+
+
+def test_it_would_fit_were_it_split_as_finely_as_prose_of_other_scripts():
+    """Without any vocabulary: at three characters a token (both above have 3.9 here) it fits as well."""
+    assert len(for_agents()) / 3 <= MOST_TOKENS
 
 
 def test_every_option_that_is_named_exists():

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import anyio
 import anyio.abc
@@ -67,7 +67,7 @@ class Children:
         started.
         """
         mark = uuid.uuid4().hex
-        with out.open("wb") as stdout, err.open("wb") if err else contextlib.nullcontext(stdout) as stderr:
+        with _fresh(out) as stdout, _fresh(err) if err else contextlib.nullcontext(stdout) as stderr:
             began = time.monotonic()
             process = await anyio.open_process(
                 list(command),
@@ -119,6 +119,12 @@ class Children:
             if time.monotonic() >= until:
                 return
             await anyio.sleep(_LOOK_S)
+
+
+def _fresh(path: Path) -> BinaryIO:
+    """An empty file that is written to at its end, also by a program that opens its standard output once more."""
+    path.write_bytes(b"")
+    return path.open("ab")
 
 
 def marked(mark: str) -> list[int]:

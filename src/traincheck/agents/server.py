@@ -5,7 +5,9 @@ The protocol has standard output for itself: every command runs as a child whose
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable
 from typing import Annotated, Any, Final, Literal
@@ -39,6 +41,9 @@ Offset = Annotated[int, Field(ge=0, description="Where to go on: next_offset of 
 Limit = Annotated[int, Field(ge=1, le=100)]
 Replace = Annotated[bool, Field(description="Replace an existing output")]
 
+LEAVE_S: Final = 10.0
+"""How long a server that got a signal waits for its calls; children end sooner."""
+
 READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 RUNS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 WRITES: Final = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
@@ -49,27 +54,52 @@ def serve(root: Root) -> int:
     return anyio.run(_serve, root)
 
 
+class Calls:
+    """Counts calls that have begun and have not yet cleaned up."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    async def answered(self, work: Awaitable[dict[str, Any]]) -> str:
+        """The answer as bounded JSON; what TrainCheck refuses becomes a tool's error."""
+        self.open += 1
+        try:
+            return bounds.answer(await work)
+        except TraincheckError as error:
+            raise ToolError(error.message + (f"\ntry: {error.hint}" if error.hint else "")) from error
+        except OSError as error:
+            raise ToolError(f"cannot use {error.filename or 'a file'}: {error.strerror or error}") from error
+        finally:
+            self.open -= 1
+
+
 async def _serve(root: Root) -> int:
-    children = Children()
-    server = build(Tools(root, children))
-    code = 0
+    children, calls = Children(), Calls()
+    server = build(Tools(root, children), calls)
     async with anyio.create_task_group() as group:
 
         async def until_signal() -> None:
-            nonlocal code
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                 async for number in signals:
-                    code = 128 + number
                     children.close()
+                    threading.Thread(target=_leave, args=(calls, 128 + number), daemon=True).start()
                     group.cancel_scope.cancel()
 
         group.start_soon(until_signal)
         await server.run_stdio_async()
         group.cancel_scope.cancel()
-    return code
+    return 0
 
 
-def build(tools: Tools) -> MCPServer:
+def _leave(calls: Calls, code: int) -> None:
+    """End the process when all calls have cleaned up: the SDK waits in a read that nothing interrupts."""
+    until = time.monotonic() + LEAVE_S
+    while calls.open and time.monotonic() < until:
+        time.sleep(0.02)
+    os._exit(code)
+
+
+def build(tools: Tools, calls: Calls) -> MCPServer:
     """The server with its tools."""
     server = MCPServer("traincheck", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
 
@@ -98,7 +128,7 @@ def build(tools: Tools) -> MCPServer:
         Answers with its exit code, the trace folder and the end of its output (all of it is in log).
         """
         watching = Watching(scope, every, warmup, calls_only)
-        return await _answered(
+        return await calls.answered(
             tools.collect(
                 command,
                 _teller(ctx),
@@ -120,7 +150,9 @@ def build(tools: Tools) -> MCPServer:
         replace: Replace = False,
     ) -> str:
         """Learn from healthy runs what holds in all of them."""
-        return await _answered(tools.infer(runs, _teller(ctx), output=output, timeout_s=timeout_s, replace=replace))
+        return await calls.answered(
+            tools.infer(runs, _teller(ctx), output=output, timeout_s=timeout_s, replace=replace)
+        )
 
     @server.tool(annotations=RUNS, structured_output=False)
     async def check(
@@ -139,7 +171,7 @@ def build(tools: Tools) -> MCPServer:
 
         The earliest come first. exit_code 3: violated, 0: nothing violated.
         """
-        return await _answered(
+        return await calls.answered(
             tools.check(
                 invariants,
                 _teller(ctx),
@@ -160,7 +192,7 @@ def build(tools: Tools) -> MCPServer:
         limit: Limit = 5,
     ) -> str:
         """Details of a check's findings: all tensors, each broken rule, evidence by step and rank."""
-        return await _answered(tools.findings(check, number=number, offset=offset, limit=limit))
+        return await calls.answered(tools.findings(check, number=number, offset=offset, limit=limit))
 
     @server.tool(annotations=READS, structured_output=False)
     async def trace(
@@ -173,25 +205,16 @@ def build(tools: Tools) -> MCPServer:
         limit: Limit = 20,
     ) -> str:
         """Look at a trace, or find the first step, call or tensor at which two runs part (no rules needed)."""
-        return await _answered(
+        return await calls.answered(
             tools.trace(run, _teller(ctx), other=other, section=section, contains=contains, offset=offset, limit=limit)
         )
 
     @server.tool(annotations=READS, structured_output=False)
     async def doctor(ctx: Context) -> str:
         """Say what works on this machine, and which folder is the root."""
-        return await _answered(tools.doctor(_teller(ctx)))
+        return await calls.answered(tools.doctor(_teller(ctx)))
 
     return server
-
-
-async def _answered(work: Awaitable[dict[str, Any]]) -> str:
-    try:
-        return bounds.answer(await work)
-    except TraincheckError as error:
-        raise ToolError(error.message + (f"\ntry: {error.hint}" if error.hint else "")) from error
-    except OSError as error:
-        raise ToolError(f"cannot use {error.filename or 'a file'}: {error.strerror or error}") from error
 
 
 def _teller(ctx: Context) -> Tell:

@@ -25,6 +25,7 @@ from traincheck.cli import (
     pilot_annotate,
     pilot_deviation,
     pilot_plan,
+    pilot_run,
     pilot_report,
     trace_compact,
     trace_diff,
@@ -143,6 +144,7 @@ overhead_verify.register(overhead)
 overhead_profile.register(overhead)
 app.add_typer(pilot)
 pilot_plan.register(pilot)
+pilot_run.register(pilot)
 pilot_deviation.register(pilot)
 pilot_annotate.register(pilot)
 pilot_report.register(pilot)

@@ -154,6 +154,7 @@ class Jail(Place):
             yield from _bind(str(path), f"{top}/mnt/tools/{number}", folder=True, read_only=True)
         yield from _devices(top)
         yield from _kernel(top)
+        yield from _remove(installed.traces(), top)
         for path in (*installed.traces(), *(path.resolve() for path in self._hide)):
             yield from _cover(path, top)
         yield "hostname localhost"
@@ -211,6 +212,24 @@ def _kernel(top: str) -> Iterator[str]:
         yield f"if [ -e {proc}/{name} ]; then mount --bind /dev/null {proc}/{name}; fi"
     sys_ = shlex.quote(f"{top}/sys")
     yield f"mkdir {sys_}; mount -t sysfs -o ro,nosuid,nodev,noexec none {sys_}"
+
+
+def _remove(paths: Sequence[Path], top: str) -> Iterator[str]:
+    """Have ``paths`` not be there: their folders are overlaid, read-only, with a layer that says they are deleted.
+
+    Where the kernel has no overlays their names stay to be seen, and ``_cover`` takes the content away.
+    """
+    layers = shlex.quote(f"{top}/.layers")
+    yield f"mkdir {layers}; mount -t tmpfs -o mode=0700,size=1m none {layers}"
+    for number, parent in enumerate(sorted({path.parent for path in paths})):
+        place, layer = shlex.quote(f"{top}{parent}"), f"{layers}/{number}"
+        gone = " ".join(shlex.quote(path.name) for path in paths if path.parent == parent)
+        deleted = f"mkdir {layer}; (cd {layer}; for name in {gone}; do mknod -m 000 $name c 0 0; done)"
+        yield (
+            f"if [ -d {place} ]; then {deleted};"
+            f" mount -t overlay -o ro,nosuid,lowerdir={layer}:{place} none {place} 2>/dev/null || true; fi"
+        )
+    yield f"umount -l {layers}; rmdir {layers}"
 
 
 def _cover(path: Path, top: str) -> Iterator[str]:

@@ -58,7 +58,7 @@ def forbidden(cases: Iterable[CaseFolder], hidden: Iterable[Path], variables: Ma
                     lines[f"a line of private {name}/{path.relative_to(case.private).as_posix()}"] = line
                     break  # one of each file is enough to know that the file was given away
     for path in paths:
-        words[f"the path {path.name} of what is hidden"] = str(path).encode()
+        words[f"the path of hidden {path.parent.name}/{path.name}"] = str(path).encode()
     for name, value in variables.items():
         if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET:
             words[f"the value of variable {name}"] = value.encode()
@@ -93,25 +93,23 @@ class Audit:
         return Audited(when="first" if when == "first" else "last", looked_at=self.looked_at, leaks=tuple(self.leaks))
 
 
-def first(place: Place, what: Forbidden, told: str, *, own: Path) -> Audited:
+def first(place: Place, what: Forbidden, told: str) -> Audited:
     """Before the solver is told anything: its folders, its variables, what it finds at hidden paths.
 
-    ``told`` is its first message, ``own`` the trial's folder, which it may know of. Needs a place that is started.
+    ``told`` is its first message. Needs a place that is started.
     """
     audit = Audit(what)
     audit.text("the first message", told.encode(), lines=True)
     _folders(audit, place, ("work", "home", "tmp", "vartmp", "guard", "package", "manual"), lines=True)
-    _inside(audit, place, own)
+    _inside(audit, place)
     return audit.event("first")
 
 
-def last(
-    place: Place, what: Forbidden, entries: Sequence[Entry], objects: Objects, sources: Iterable[str], *, own: Path
-) -> Audited:
+def last(place: Place, what: Forbidden, entries: Sequence[Entry], objects: Objects, sources: Iterable[str]) -> Audited:
     """After it: the same, and every text of its ledger and every file of its submitted ``sources``."""
     audit = Audit(what)
     _folders(audit, place, ("work", "home", "tmp", "vartmp", "workers"), lines=False)
-    _inside(audit, place, own)
+    _inside(audit, place)
     for entry in entries:
         if entry.kind == "audited":  # an audit tells what it found
             continue
@@ -138,13 +136,13 @@ def _folders(audit: Audit, place: Place, names: Iterable[str], *, lines: bool) -
         audit.folder(name, place.root / name, lines=lines)
 
 
-def _inside(audit: Audit, place: Place, own: Path) -> None:
+def _inside(audit: Audit, place: Place) -> None:
     """Variables as a process in the place has them, and hidden paths as it finds them."""
     variables = _run(place, ["/usr/bin/env", "-0"])
     for line in variables.split(b"\0"):
         if line:
             audit.text(f"variable {line.partition(b'=')[0].decode(errors='replace')}", line)
-    paths = [path for path in audit.what.paths if not own.is_relative_to(path)]
+    paths = audit.what.paths
     script = (
         'for path in "$@"; do if [ -r "$path" ] && [ -n "$(ls -A "$path" 2>/dev/null)" ]; then echo "$path"; fi; done'
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -69,29 +68,12 @@ class Place(ABC):
         """The same for a job of the device service, which fills in ``{cwd}`` and ``{env}``."""
         return (*self.enter(), "/usr/bin/env", "-i", "-C", "{cwd}", "{env}")
 
-    def host(self, path: str) -> Path:
-        """The host's path of a path in here; relative ones are below ``work``. Raises PermissionError outside."""
-        inside = PurePosixPath(os.path.normpath(PurePosixPath(self.folders()["work"]) / path))
-        for name, top in sorted(self.folders().items(), key=lambda item: -len(item[1])):
-            if inside.is_relative_to(top):
-                return self._within(self.root / name, inside.relative_to(top).as_posix(), path)
-        raise PermissionError(f"{path} is not a folder of this trial")
-
     def inside(self, path: Path) -> str:
         """The path in here of a path on the host. Raises PermissionError outside."""
         for name, top in self.folders().items():
             if path.is_relative_to(self.root / name):
                 return str(PurePosixPath(top) / path.relative_to(self.root / name))
         raise PermissionError(f"{path} is not a folder of this trial")
-
-    def _within(self, top: Path, relative: str, told: str) -> Path:
-        # A link in the workspace must not lead the host's side out of it.
-        found = top / relative
-        if not found.parent.resolve().is_relative_to(top) or (
-            found.is_symlink() and not found.resolve().is_relative_to(top)
-        ):
-            raise PermissionError(f"{told} leads out of the trial's folders")
-        return found
 
 
 class Local(Place):
@@ -112,10 +94,6 @@ class Local(Place):
     def folders(self) -> dict[str, str]:
         """The host's own paths."""
         return {name: str(self.root / name) for name in PLACES}
-
-    def host(self, path: str) -> Path:
-        """The path itself: everything is in reach here, and tools of solvers write to paths of their own."""
-        return Path(self.root / "work" / path)
 
 
 def choose(wanted: str, root: Path, hide: Sequence[Path] = (), tools: Sequence[Path] = ()) -> Place:

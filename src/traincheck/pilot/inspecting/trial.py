@@ -1,0 +1,186 @@
+"""``python -m traincheck.pilot.inspecting.trial DIR TRIAL SOCKET``: one trial, in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.log import EvalLog
+from inspect_ai.model import Model, get_model
+
+from traincheck.errors import OWN_FAILURE, TraincheckError
+from traincheck.pilot import activation, events, guard, leaks, packets, places
+from traincheck.pilot.cases import CaseFolder
+from traincheck.pilot.device.client import Client
+from traincheck.pilot.inspecting import models, reconcile, scripts
+from traincheck.pilot.inspecting.context import Trial
+from traincheck.pilot.inspecting.devices import Desk
+from traincheck.pilot.inspecting.recorder import Recorder
+from traincheck.pilot.inspecting.sandbox import NAME, PlaceSandbox
+from traincheck.pilot.inspecting.solvers import driver
+from traincheck.pilot.layout import Layout
+from traincheck.pilot.ledger import Ledger, read
+from traincheck.pilot.planning import case_folders, load
+from traincheck.pilot.running import TOOLS
+from traincheck.pilot.sources import Objects, SourceError
+
+
+def hidden(layout: Layout, cases: dict[str, CaseFolder]) -> list[Path]:
+    """What must be out of a solver's sight: the cases (a trial has its own copies), this pilot, the project's tests."""
+    tests = [parent / "tests" for parent in Path(__file__).resolve().parents if (parent / "pyproject.toml").exists()]
+    return [*(case.folder.resolve() for case in cases.values()), layout.root.resolve(), *tests]
+
+
+def run(layout: Layout, name: str, socket: Path) -> None:
+    """Run one trial to its end, whatever happens to its solver. Raises TraincheckError, OSError when it can't be done.
+
+    Its ledger is closed when this returns; after an exception whoever started it closes the ledger.
+    """
+    plan = load(layout.plan)
+    planned = plan.trial(name)
+    cases = case_folders(plan, layout.root)
+    case = cases[planned.case]
+    choice = next(solver for solver in plan.draft.solvers if solver.name == planned.solver)
+    objects = Objects(layout.store)
+    manual = packets.agents_manual()
+    arms = {arm: packets.build(case, arm, manual, objects) for arm in plan.draft.arms}
+    packets.check_arms(arms)
+    packet = arms[planned.arm]
+
+    root = layout.trial(name) / "place"
+    if not layout.ledger(name).exists():  # what an earlier start left that did not come as far as its ledger
+        shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    packets.lay_out(root, case, planned.arm, manual, packet, objects)
+    tools = [Path(folder) for folder in os.environ.get(TOOLS, "").split(":") if folder]
+    away = hidden(layout, cases)
+    place = places.choose(plan.draft.sandbox, root, away, tools)
+    budgets = plan.draft.budgets
+    with _started(place):
+        desk = Desk(
+            name, socket, place, objects, timeout_s=plan.draft.devices.job_timeout_s, budget=budgets.device_seconds
+        )
+        recorder = Recorder(Ledger(layout.ledger(name)), objects)
+        recorder.on_answered = desk.answered
+        told = packets.instructions(case, planned.arm, f"{place.folders()['manual']}/manual.md")
+        trial = Trial(
+            planned=planned, draft=plan.draft, solver=choice, case=case, place=place, objects=objects,
+            recorder=recorder, desk=desk, instructions=told, socket=socket,
+        )  # fmt: skip
+        recorder.add(
+            events.Opened(
+                trial=name, plan=plan.hash, case=planned.case, arm=planned.arm, solver=planned.solver,
+                packet=packet.workspace, sandbox=place.kind,
+            )
+        )  # fmt: skip
+        forbidden = leaks.forbidden(cases.values(), away, os.environ)
+        first = leaks.first(place, forbidden, told)
+        recorder.add(first)
+        recorder.submitted(packet.workspace)
+        if first.leaks and place.kind == "jail":
+            raise TraincheckError(
+                f"trial {name} is not begun, its solver would see what it must not: {first.leaks[0]}",
+                f"the first audit in {layout.ledger(name)} has all of it",
+                exit_code=OWN_FAILURE,
+            )
+        log = _solve(trial, layout)
+        final = _finish(trial, layout, forbidden)
+    if log.status != "success" and trial.outcome == "interrupted":
+        print(f"the solver did not come to its end: {log.error.message if log.error else log.status}", file=sys.stderr)
+    recorder.close(trial.outcome, final, _held(socket, name))
+    reconcile.write(layout, name)
+
+
+def _solve(trial: Trial, layout: Layout) -> EvalLog:
+    """The part that is Inspect's."""
+    PlaceSandbox.place = trial.place
+    name = trial.planned.id
+    # Every hidden word is kept out of the task's metadata too: the log is what a viewer shows.
+    task = Task(
+        dataset=[Sample(id=name, input=trial.instructions)], solver=driver(trial), sandbox=NAME, name="pilot-trial"
+    )
+    folder = layout.trial(name) / "inspect"
+    (log,) = eval(
+        task, model=models.watch(_model(trial), trial.recorder, trial.instructions), log_dir=str(folder),
+        log_format="eval", display="none", score=False, fail_on_error=False, metadata={"trial": name},
+    )  # fmt: skip
+    for path in folder.glob("*.eval"):
+        path.replace(layout.trial(name) / "trial.eval")
+    return log
+
+
+def _model(trial: Trial) -> Model:
+    if trial.solver.script is not None:
+        return scripts.model(trial.solver.script, scripts.material(trial))
+    return get_model(trial.solver.model, memoize=False)
+
+
+def _finish(trial: Trial, layout: Layout, forbidden: leaks.Forbidden) -> str:
+    """The last snapshot, what workers attested, evidence of use, the last audit; gives the final source."""
+    recorder, root = trial.recorder, trial.place.root
+    try:
+        final = trial.snapshot()
+    except SourceError as error:  # left in a state that is no source; the last submission is what stays
+        print(f"the final workspace can't be captured: {error.message}", file=sys.stderr)
+        final = recorder.sources[-1]
+    workers = list(guard.attestations(root / "workers"))
+    for one in workers:
+        recorder.add(
+            events.Attested(
+                worker=one.worker, importable_at_start=one.importable_at_start, imported_at_exit=one.imported_at_exit,
+                guard=one.guard,
+            )
+        )  # fmt: skip
+    entries = list(read(layout.ledger(trial.planned.id)))
+    calls = [entry for entry in entries if entry.kind == "tool_called"]
+    manual = f"{trial.place.folders()['manual']}/manual.md"
+    folders = [(name, root / name) for name in ("work", "home", "tmp")]
+    has_manual = (root / "manual" / "manual.md").exists()
+    for event in activation.evidence(calls, manual if has_manual else None, workers, folders):
+        recorder.add(event)
+    entries = list(read(layout.ledger(trial.planned.id)))
+    recorder.add(leaks.last(trial.place, forbidden, entries, trial.objects, [*recorder.sources, final]))
+    return final
+
+
+def _held(socket: Path, name: str) -> int:
+    """Jobs of the trial that still run or wait."""
+    state = Client(socket).state()
+    return sum(request.startswith(f"{name}/") for request in (*state.running, *state.queued))
+
+
+@contextmanager
+def _started(place: places.Place) -> Iterator[None]:
+    place.start()
+    try:
+        yield
+    finally:
+        place.stop()
+
+
+def main() -> int:
+    """Run the trial that the arguments name; gives the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m traincheck.pilot.inspecting.trial", description=__doc__)
+    parser.add_argument("pilot", type=Path, help="folder of the pilot")
+    parser.add_argument("trial", help="id of the trial")
+    parser.add_argument("socket", type=Path, help="socket of the device service")
+    given = parser.parse_args()
+    try:
+        run(Layout(given.pilot.resolve()), given.trial, given.socket)
+    except TraincheckError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"try: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

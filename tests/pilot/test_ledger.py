@@ -1,4 +1,4 @@
-"""The chained ledger: what was changed, removed, added, moved or cut off is seen; what was acknowledged is on the disk."""
+"""The chained ledger: what was changed, removed, added or cut off is seen; what was acknowledged is on the disk."""
 
 from __future__ import annotations
 

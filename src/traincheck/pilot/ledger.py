@@ -80,7 +80,7 @@ class Ledger:
         """Append one entry. Raises OSError; TypeError or ValueError when ``data`` is no strict JSON."""
         data = json.loads(encoded(data))  # as a reader gets it: the hash must not depend on, say, keys being numbers
         with self._lock:
-            body = {
+            body: dict[str, Any] = {
                 "number": self._number,
                 "at_ns": max(self._now(), self._last_ns),
                 "wall_ns": time.time_ns(),

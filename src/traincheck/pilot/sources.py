@@ -3,6 +3,9 @@
 A map has an entry for every file, link and folder under the declared roots: mode bits, the target of a link, the
 SHA-256 of a file's bytes. A deletion is an entry that the earlier map has and the later one has not. Two occurrences
 with equal maps are the same source; the hash of a map is the source's name.
+
+A name that is not UTF-8 stands in the map with each such byte as a zero byte and two hex digits, which no real name can
+hold; ``real_name`` gives it back.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from traincheck.pilot.canonical import encoded, sha256
 Kind = Literal["file", "link", "folder"]
 
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
+_ESCAPED: Final = re.compile(r"\0([89a-f][0-9a-f])")
 _turn: Final = itertools.count()
 
 
@@ -146,7 +150,7 @@ def capture(
     entries: dict[str, SourceEntry] = {}
     for root in roots:
         for path in _of_root(workspace, root, ignore):
-            entries[path.relative_to(workspace).as_posix()] = _entry(path, objects)
+            entries[_name_in_map(path.relative_to(workspace).as_posix())] = _entry(path, objects)
     return SourceMap(roots=tuple(roots), entries=dict(sorted(entries.items())))
 
 
@@ -162,18 +166,27 @@ def materialise(source: SourceMap, objects: Objects, folder: Path) -> None:
         raise SourceError(f"{folder} is not empty", "a fresh folder")
     modes: list[tuple[Path, int]] = []
     for name in sorted(source.entries, key=lambda name: PurePosixPath(name).parts):  # a folder before what is in it
-        entry, path = source.entries[name], folder / name
+        entry, path = source.entries[name], folder / real_name(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if entry.kind == "folder":
             path.mkdir(exist_ok=True)
             modes.append((path, entry.mode))
         elif entry.kind == "link":
-            path.symlink_to(entry.target or "")
+            path.symlink_to(real_name(entry.target or ""))
         else:
             path.write_bytes(objects.get(entry.sha256 or ""))
             path.chmod(entry.mode)
     for path, mode in reversed(modes):  # a folder that can't be written to is closed after its content is there
         path.chmod(mode)
+
+
+def real_name(name: str) -> str:
+    """A path or a link's target of a map as the system has it (what is not UTF-8 as ``os.fsdecode`` gives it)."""
+    return _ESCAPED.sub(lambda found: chr(0xDC00 + int(found[1], 16)), name)
+
+
+def _name_in_map(name: str) -> str:
+    return "".join(f"\0{ord(one) - 0xDC00:02x}" if "\udc80" <= one <= "\udcff" else one for one in name)
 
 
 def missing_objects(source: SourceMap, objects: Objects) -> list[str]:
@@ -185,7 +198,13 @@ def missing_objects(source: SourceMap, objects: Objects) -> list[str]:
 def _check_paths(source: SourceMap) -> None:
     for name in source.entries:
         path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == "." or "\0" in name:
+        if (
+            path.is_absolute()
+            or ".." in path.parts
+            or path.as_posix() != name
+            or name == "."
+            or "\0" in real_name(name)
+        ):
             raise SourceError(f"the map has a path that leads out of the folder, or is not plain: {name!r}")
         for above in path.parents:
             over = source.entries.get(above.as_posix())
@@ -231,7 +250,7 @@ def _entry(path: Path, objects: Objects) -> SourceEntry:
         before = path.lstat()
         mode = stat.S_IMODE(before.st_mode)
         if stat.S_ISLNK(before.st_mode):
-            return SourceEntry(kind="link", mode=0, target=os.readlink(path))
+            return SourceEntry(kind="link", mode=0, target=_name_in_map(os.readlink(path)))
         if stat.S_ISDIR(before.st_mode):
             return SourceEntry(kind="folder", mode=mode)
         if not stat.S_ISREG(before.st_mode):

@@ -208,7 +208,8 @@ def _states(entries: Iterable[Entry]) -> Iterator[str]:
 
 def _allocation(entries: Iterable[Entry]) -> Iterator[str]:
     """Devices that were given away twice, or that do not exist."""
-    total, held = 0, {}
+    total = 0
+    held: dict[int, str] = {}
     wanted: dict[str, int] = {}
     for entry in entries:
         event = events.parsed(entry, events.DEVICE)

@@ -378,7 +378,7 @@ class Broker:
         if record.refused is not None:
             return self._of_refused(record).model_copy(update={"replayed": True})
         job = self._job(name)
-        again = {"times": record.times(), "replayed": True}
+        again: dict[str, Any] = {"times": record.times(), "replayed": True}
         if record.ended is not None and record.ended.result is None:  # lost: there never was a file
             stdout, stderr = job.printed()
             return Result(

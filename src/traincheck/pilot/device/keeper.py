@@ -123,8 +123,8 @@ def _task() -> dict[str, Any] | None:
     return task
 
 
-def _start(task: dict[str, Any]) -> int | None:
-    """Start the job; None when there is no such command."""
+def _start(task: dict[str, Any]) -> subprocess.Popen[bytes] | None:
+    """Start the job; None when there is no such command. Who drops the answer loses the exit code."""
 
     def limited() -> None:
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -134,7 +134,7 @@ def _start(task: dict[str, Any]) -> int | None:
 
     with open(task["stdout"], "wb") as out, open(task["stderr"], "wb") as err:
         try:
-            worker = subprocess.Popen(
+            return subprocess.Popen(
                 task["argv"],
                 cwd=task["cwd"],
                 env=task["env"],
@@ -147,7 +147,6 @@ def _start(task: dict[str, Any]) -> int | None:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             err.write(f"the command cannot be started: {error}\n".encode())
             return None
-    return worker.pid
 
 
 def _watched(worker: int, timeout_s: float, codes: dict[int, int]) -> str:
@@ -176,11 +175,12 @@ def main() -> None:
     task = _task()
     if task is None:
         return
-    worker = _start(task)
-    if worker is None:
+    process = _start(task)  # kept to the end: when it is dropped, it takes the exit code
+    if process is None:
         _say({"pid": os.getpid()})
         _say({"exit_code": NOT_FOUND, "reason": "exit"})
         return
+    worker = process.pid
     _say({"pid": worker})
     codes: dict[int, int] = {}
     reason = _watched(worker, task["timeout_s"], codes)

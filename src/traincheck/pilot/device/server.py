@@ -48,7 +48,8 @@ async def serve(path: Path, settings: Settings, *, until_stdin_ends: bool = Fals
         server = await asyncio.start_unix_server(clients.serve, sock=listening, limit=LINE_LIMIT)
         print("ready", flush=True)
         wanted = asyncio.ensure_future(over.wait())
-        await asyncio.wait([wanted, broker.failed], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [wanted, broker.failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         wanted.cancel()
         asyncio.get_running_loop().remove_reader(0)
         server.close()

@@ -1,4 +1,4 @@
-"""Does the grader keep its word that incomplete evidence is no pass? Records of a right training with one taken away."""
+"""Does the grader keep its word that incomplete evidence is no pass? A right training with one record taken away."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def _unknown(done: Done, records: Records, comparisons: Sequence[Comparison], va
 
 def _errors(records: Records, done: Done, ranks: int) -> tuple[str, str]:
     """The first definite error of the program itself, and the first that may have come from outside; or empty."""
-    definite, vague = [], []
+    definite: list[Raised] = []
+    vague: list[Raised] = []
     codes: dict[str, int | None] = {}
     launched = False
     for process in records.processes:

@@ -35,8 +35,8 @@ def page(found: Qualification, case: Case) -> str:
         parts += [
             "## Preflight",
             f"No overhead benchmark: scenario `{look.scenario}` once plain and once under `traincheck collect`. "
-            f"Observed state {'the same bits' if look.records_equal else 'differs'} in {look.records} records; trace of "
-            f"{look.trace_processes} processes, {look.trace_calls} calls, {look.trace_records} records, "
+            f"Observed state {'the same bits' if look.records_equal else 'differs'} in {look.records} records; "
+            f"trace of {look.trace_processes} processes, {look.trace_calls} calls, {look.trace_records} records, "
             f"{len(look.trace_faults)} faults.",
         ]
     parts += [

@@ -57,7 +57,7 @@ def account(layout: Layout, qualification: Sequence[Path] = ()) -> Account:
             figures.append(trial_figures(plan, trial, trials[trial.id], device, grades.get(trial.id)))
         except TraincheckError as error:
             problems.append(f"trial {trial.id}: {error.message}")
-    total = _costs(device, grading, qualified)
+    total = costs(device, grading, *qualified)
     problems += reconcile(plan, trials, device, figures, total, grades)
     problems += (f"grading: {sentence}" for sentence in device_problems(grading, "grading"))
     for one in qualified:
@@ -89,12 +89,6 @@ def _entries(path: Path, table: dict[str, type[events.Event]], problems: list[st
     except LedgerError as error:
         problems.append(error.message if str(path) in error.message else f"{path}: {error.message}")
     return found
-
-
-def _costs(device: list[Entry], grading: list[Entry], qualified: Sequence[list[Entry]]) -> Costs:
-    return costs(device, grading, []).model_copy(
-        update={"qualification": sum(costs([], [], one).qualification for one in qualified)}
-    )
 
 
 def _grades(layout: Layout, plan: Plan, problems: list[str]) -> dict[str, TrialGrade]:

@@ -98,6 +98,11 @@ def published(device_ns: Iterable[int]) -> tuple[list[Decimal], Decimal]:
     return rounded, sum(rounded, Decimal("0.000"))
 
 
+def total_ns(entries: Iterable[Entry], purpose: events.Purpose) -> int:
+    """Device time of a whole ledger; requests of another purpose are in no sum. Raises LedgerError."""
+    return sum(row.device_ns() for row in rows(entries) if row.purpose == purpose)
+
+
 def of_owner(found: Sequence[Row], owner: str) -> list[Row]:
     """The requests of one owner."""
     return [row for row in found if row.owner == owner]

@@ -67,19 +67,16 @@ def trial_figures(
     )
 
 
-def costs(solver: Iterable[Entry], grading: Iterable[Entry], qualification: Iterable[Entry]) -> Costs:
+def costs(solver: Iterable[Entry], grading: Iterable[Entry], *qualification: Iterable[Entry]) -> Costs:
     """Device-seconds of the three ledgers, each by itself. Raises LedgerError.
 
-    A request of another purpose than its ledger's is in no sum; ``reconciling`` names it.
+    A request of another purpose than its ledger's is in no sum; ``reconciling`` names it. Of qualification there may
+    be several ledgers.
     """
-
-    def total(entries: Iterable[Entry], purpose: str) -> float:
-        return sum(row.device_ns() for row in devices.rows(entries) if row.purpose == purpose) / SECOND
-
     return Costs(
-        solver=total(solver, "solver"),
-        grading=total(grading, "grading"),
-        qualification=total(qualification, "qualification"),
+        solver=devices.total_ns(solver, "solver") / SECOND,
+        grading=devices.total_ns(grading, "grading") / SECOND,
+        qualification=sum(devices.total_ns(one, "qualification") for one in qualification) / SECOND,
     )
 
 

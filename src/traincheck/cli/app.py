@@ -24,7 +24,10 @@ from traincheck.cli import (
     overhead_verify,
     pilot_annotate,
     pilot_deviation,
+    pilot_grade,
     pilot_plan,
+    pilot_qualify,
+    pilot_replay,
     pilot_run,
     pilot_report,
     trace_compact,
@@ -145,6 +148,9 @@ overhead_profile.register(overhead)
 app.add_typer(pilot)
 pilot_plan.register(pilot)
 pilot_run.register(pilot)
+pilot_grade.register(pilot)
+pilot_qualify.register(pilot)
+pilot_replay.register(pilot)
 pilot_deviation.register(pilot)
 pilot_annotate.register(pilot)
 pilot_report.register(pilot)

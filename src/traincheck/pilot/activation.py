@@ -21,19 +21,25 @@ _TRACE_MARKS: Final = ("processes", "compact")
 
 
 def evidence(
-    calls: Sequence[Entry], manual: str | None, workers: Iterable[Attestation], folders: Iterable[tuple[str, Path]]
+    calls: Sequence[Entry],
+    workers: Iterable[Attestation],
+    folders: Iterable[tuple[str, Path]],
+    *,
+    manual: str | None,
+    package: bool,
 ) -> Iterator[Activation]:
     """The evidence of a trial, in the order of the stages.
 
-    ``calls`` are its ``tool_called`` entries, ``manual`` the path that its manual has there (None: there is none),
-    ``folders`` names and places of the folders in which traces may lie. One piece of evidence for each thing seen.
+    ``calls`` are its ``tool_called`` entries, ``folders`` names and places of the folders in which traces may lie,
+    ``manual`` the path that its manual has there (None: there is none), ``package`` whether it had the package: what
+    has not got it can't prepare it. One piece of evidence for each thing seen.
     """
     for entry in calls:
         for text in _texts(entry.data["arguments"]):
-            if (manual is not None and manual in text) or _MANUAL_COMMAND.search(text):
+            if (manual is not None and manual in text) or (package and _MANUAL_COMMAND.search(text)):
                 yield Activation(stage="manual_read", evidence=f"call {entry.data['call']}: {_short(text)}")
                 break
-    for entry in calls:
+    for entry in calls if package else ():
         for text in _texts(entry.data["arguments"]):
             if _PREPARING.search(text):
                 yield Activation(stage="prepared", evidence=f"call {entry.data['call']}: {_short(text)}")

@@ -30,7 +30,7 @@ def watch(model: Model, recorder: Recorder, task: str) -> Model:
         input: list[ChatMessage], tools: list[ToolInfo], tool_choice: ToolChoice, config: GenerateConfig
     ) -> Any:
         here = id(asyncio.current_task())
-        request, attempts = again.pop(here, None) or (recorder.new_request(), 0)
+        request, attempts = again.pop(here) if here in again else (recorder.new_request(), 0)
         attempt = attempts + 1
         _results(input, recorder)
         recorder.requested(request, attempt, carries_task=any(wanted in _plain(message.text) for message in input))

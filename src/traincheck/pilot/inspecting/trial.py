@@ -27,6 +27,7 @@ from traincheck.pilot.inspecting.sandbox import NAME, PlaceSandbox
 from traincheck.pilot.inspecting.solvers import driver
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Ledger, read
+from traincheck.pilot.plan import WITH_PACKAGE
 from traincheck.pilot.planning import case_folders, load
 from traincheck.pilot.running import TOOLS
 from traincheck.pilot.sources import Objects, SourceError
@@ -143,7 +144,8 @@ def _finish(trial: Trial, layout: Layout, forbidden: leaks.Forbidden) -> str:
     manual = f"{trial.place.folders()['manual']}/manual.md"
     folders = [(name, root / name) for name in ("work", "home", "tmp")]
     has_manual = (root / "manual" / "manual.md").exists()
-    for event in activation.evidence(calls, manual if has_manual else None, workers, folders):
+    package = trial.planned.arm in WITH_PACKAGE
+    for event in activation.evidence(calls, workers, folders, manual=manual if has_manual else None, package=package):
         recorder.add(event)
     entries = list(read(layout.ledger(trial.planned.id)))
     recorder.add(leaks.last(trial.place, forbidden, entries, trial.objects, [*recorder.sources, final]))

@@ -53,5 +53,11 @@ def restricted_mean(trials: Sequence[Trial], horizon: float) -> float:
 
 
 def common_horizon(*groups: Sequence[Trial]) -> float:
-    """The smallest of the groups' longest times. Raises ValueError when one has no trials."""
-    return min(max(trial.time for trial in group) for group in groups)
+    """How far the restricted means of all groups are known. Raises ValueError when one has no trials.
+
+    A group in which every trial was repaired is known for all time: its curve is 0 from then on. One whose curve ends
+    above 0 is known to its longest time. Where all are known for all time, the longest time of any will do.
+    """
+    longest = [max(trial.time for trial in group) for group in groups]
+    open_ended = [end for end, group in zip(longest, groups, strict=True) if kaplan_meier(group)[-1][1] > 1e-12]
+    return min([*open_ended, max(longest)])

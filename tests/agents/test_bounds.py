@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincheck.agents.bounds import LONGEST, MOST, answer, clip, page, tail
@@ -16,6 +16,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(max_size=20), JSON, max_size=8))
 def test_a_small_answer_is_whole(value):
     told = json.loads(answer(value))
@@ -23,6 +24,7 @@ def test_a_small_answer_is_whole(value):
     assert "shortened" not in told or "shortened" in value
 
 
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 3000), st.integers(1, 3000))
 def test_a_large_answer_is_cut_and_says_so(rows, width):
     value = {"rows": [{"text": "x" * width, "n": n, "list": list(range(n % 50))} for n in range(rows)]}

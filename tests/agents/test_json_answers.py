@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from tests.agents.agent_support import environment
 from traincheck.cli import app
@@ -58,10 +59,34 @@ def test_exceptions_are_explained(name):
     assert f"`{name}`" in page
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "none", "-i", "none"),
+        ("infer", "none"),
+        ("trace", "show", "none"),
+        ("trace", "diff", "none", "none"),
+        ("trace", "compact", "none"),
+        ("trace", "import", "none"),
+        ("invariants", "show", "none"),
+        ("invariants", "diff", "none", "none"),
+        ("overhead", "report", "none"),
+    ],
+    ids=" ".join,
+)
+def test_an_error_leaves_standard_output_empty(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [*words, "--json"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "error: expected" in result.stderr
+    assert "try: " in result.stderr
+
+
 @pytest.mark.slow
 def test_every_field_of_an_answer_is_on_the_page(project):
     """Real answers of real commands: their fields are those that docs/agents.md names for the command."""
-    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text().split("## The MCP server")[0]
     rows = {line.split("|")[1].strip(" `"): line for line in page.splitlines() if line.startswith("| `")}
     _run(project, "collect -o good -- python train.py")
     _run(project, "collect -o bad -- python suspect.py")

@@ -10,6 +10,8 @@ COMMANDS = (
     ("infer",),
     ("check",),
     ("doctor",),
+    ("manual",),
+    ("mcp",),
     ("trace",),
     ("trace", "show"),
     ("trace", "compact"),

@@ -13,6 +13,9 @@ from traincheck.errors import TraincheckError
 FEW: Final = 6
 """How much of a list (tensors, ranks, functions) an overview shows."""
 
+_FOR_PROGRAMS: Final = ("time_ns", "seq", "call")
+"""Fields of evidence that join it with the trace's frames, and tell a reader nothing."""
+
 SECTIONS: Final = ("overview", "processes", "functions", "steps", "coverage", "lacks")
 """Parts of a trace; ``coverage`` is the state that was looked at."""
 
@@ -82,7 +85,9 @@ def _rule(outcome: Mapping[str, Any]) -> dict[str, Any]:
         "first_step": outcome["first_step"],
         "last_step": outcome["last_step"],
         "ranks": some(outcome["ranks"], FEW),
-        "evidence": outcome["evidence"][:3],
+        "evidence": [
+            {name: value for name, value in row.items() if name not in _FOR_PROGRAMS} for row in outcome["evidence"][:3]
+        ],
         "rule_from": f"{outcome['file']}:{outcome['line']}" if outcome["file"] else None,
     }
 

@@ -5,12 +5,13 @@ The protocol has standard output for itself: every command runs as a child whose
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
@@ -43,6 +44,8 @@ Replace = Annotated[bool, Field(description="Replace an existing output")]
 
 LEAVE_S: Final = 10.0
 """How long a server that got a signal waits for its calls; children end sooner."""
+
+Answering = TypeVar("Answering", bound=Callable[..., Awaitable[str]])
 
 READS: Final = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 RUNS: Final = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
@@ -103,11 +106,20 @@ def build(tools: Tools, calls: Calls) -> MCPServer:
     """The server with its tools."""
     server = MCPServer("traincheck", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
 
+    def tool(hints: ToolAnnotations) -> Callable[[Answering], Answering]:
+        def add(function: Answering) -> Answering:
+            # The answer is text alone: the same once more as structured content would cost the reader twice.
+            description = inspect.cleandoc(function.__doc__ or "")
+            server.add_tool(function, description=description, annotations=hints, structured_output=False)
+            return function
+
+        return add
+
     @server.resource("traincheck://manual", mime_type="text/markdown", description="One page for agents")
     def page() -> str:
         return manual.for_agents()
 
-    @server.tool(annotations=RUNS, structured_output=False)
+    @tool(RUNS)
     async def collect(
         ctx: Context,
         command: Command,
@@ -141,7 +153,7 @@ def build(tools: Tools, calls: Calls) -> MCPServer:
             )
         )
 
-    @server.tool(annotations=WRITES, structured_output=False)
+    @tool(WRITES)
     async def infer(
         ctx: Context,
         runs: Annotated[list[str], Field(description="Trace folders of healthy runs; more runs, fewer false alarms")],
@@ -154,7 +166,7 @@ def build(tools: Tools, calls: Calls) -> MCPServer:
             tools.infer(runs, _teller(ctx), output=output, timeout_s=timeout_s, replace=replace)
         )
 
-    @server.tool(annotations=RUNS, structured_output=False)
+    @tool(RUNS)
     async def check(
         ctx: Context,
         invariants: Files,
@@ -184,7 +196,7 @@ def build(tools: Tools, calls: Calls) -> MCPServer:
             )
         )
 
-    @server.tool(annotations=READS, structured_output=False)
+    @tool(READS)
     async def findings(
         check: Annotated[str, Field(description="check of check's answer")],
         number: Annotated[int | None, Field(description="One finding in full; left out: list them in brief")] = None,
@@ -194,7 +206,7 @@ def build(tools: Tools, calls: Calls) -> MCPServer:
         """Details of a check's findings: all tensors, each broken rule, evidence by step and rank."""
         return await calls.answered(tools.findings(check, number=number, offset=offset, limit=limit))
 
-    @server.tool(annotations=READS, structured_output=False)
+    @tool(READS)
     async def trace(
         ctx: Context,
         run: Annotated[str, Field(description="Trace folder")],
@@ -209,7 +221,7 @@ def build(tools: Tools, calls: Calls) -> MCPServer:
             tools.trace(run, _teller(ctx), other=other, section=section, contains=contains, offset=offset, limit=limit)
         )
 
-    @server.tool(annotations=READS, structured_output=False)
+    @tool(READS)
     async def doctor(ctx: Context) -> str:
         """Say what works on this machine, and which folder is the root."""
         return await calls.answered(tools.doctor(_teller(ctx)))

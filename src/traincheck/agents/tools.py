@@ -74,7 +74,7 @@ class Tools:
 
         before = self._manifest(folder).get("started_ns")
         ended = await self.children.run(
-            commands.traincheck("collect", "-o", str(folder), *options, "--", *argv),
+            commands.traincheck("collect", "--quiet", "-o", str(folder), *options, "--", *argv),
             cwd=place,
             env=commands.environment(),
             out=log,
@@ -103,7 +103,7 @@ class Tools:
             "timed_out": ended.timed_out,
             "wall_s": round(ended.wall_s, 1),
             "run": run,
-            "collected": clip(" ".join(runfolder.summary(folder).split())),
+            "collected": clip(" ".join(runfolder.summary(folder).replace(str(folder), run).split())),
             "processes": some(processes, answers.FEW),
             "log": self.root.shown(log),
             "output_tail": tail(log, lines),
@@ -133,7 +133,9 @@ class Tools:
         }
         if lacks:
             told["lacks"] = some(lacks, answers.FEW)
-        if not found["total"]:
+        if found["total"]:
+            told["next"] = f"check invariants=[{found['output']!r}] with the run, or the command, that may be wrong"
+        else:
             told["note"] = "nothing was learned: runs of at least 3 training steps are needed"
         return told
 

@@ -15,7 +15,9 @@ In full: raw 80 s, adjusted 70 s (+ slow), 721 tokens, 10 device-seconds.
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,14 @@ class Synthetic:
         self._folder = folder
         self._entries: list[tuple[float, int, str, Event]] = []
         self._grades: dict[str, TrialGrade] = {}
+
+    def copied(self, folder: Path) -> Synthetic:
+        """The same pilot, written already, in another folder."""
+        shutil.copytree(self._folder, folder, dirs_exist_ok=True)
+        other = copy.copy(self)
+        other.layout, other._folder = Layout(folder / "out"), folder
+        other.objects = Objects(other.layout.store)
+        return other
 
     def of(self, arm: str, case: str = "broken") -> list[TrialPlan]:
         """Trials of an arm, by block."""

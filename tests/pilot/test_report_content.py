@@ -36,15 +36,21 @@ def comparison(held, measure="adjusted time", analysis="intention to treat", **w
     return found
 
 
-@pytest.fixture
-def six(tmp_path):
+@pytest.fixture(scope="module")
+def six_once(tmp_path_factory):
     """Six blocks; control's times through the first valid submission are 60 + SLOW, the treated ones' 60."""
-    pilot = made(tmp_path, trials=6)
+    pilot = made(tmp_path_factory.mktemp("six"), trials=6)
     for arm in ("control", "optional"):
         for slow, trial in zip(SLOW, pilot.of(arm), strict=True):
             pilot.run(trial, slow=slow if arm == "control" else 0.0)
     pilot.write()
     return pilot
+
+
+@pytest.fixture
+def six(six_once, tmp_path):
+    """A copy of it."""
+    return six_once.copied(tmp_path)
 
 
 def test_every_figure_of_a_trial_is_the_one_known_by_hand(six):

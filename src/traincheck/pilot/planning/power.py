@@ -20,7 +20,7 @@ def power_of(ratio: float, trials: int, log_sd: float, alpha: float) -> float:
 
     Raises ValueError for fewer than two trials (there is no variance then) and for what is not above zero.
     """
-    from scipy.stats import nct, t
+    from scipy.special import nctdtr, stdtrit  # the distributions of scipy.stats, which takes a second to import
 
     if trials < 2:
         raise ValueError("one trial of an arm has no variance")
@@ -28,10 +28,10 @@ def power_of(ratio: float, trials: int, log_sd: float, alpha: float) -> float:
         raise ValueError("ratio and log_sd are above zero")
     freedom = 2 * trials - 2
     shift = abs(math.log(ratio)) / (log_sd * math.sqrt(2 / trials))
-    limit = float(t.ppf(1 - alpha / 2, freedom))
-    above, below = float(nct.sf(limit, freedom, shift)), float(nct.cdf(-limit, freedom, shift))
-    # Far out in a tail scipy's series gives NaN where the probability is 0 (below) or 1 (above).
-    return min(1.0, (above if math.isfinite(above) else 1.0) + (below if math.isfinite(below) else 0.0))
+    limit = float(stdtrit(freedom, 1 - alpha / 2))
+    # Not beyond the limit, and beyond it on the wrong side. Far out in a tail scipy's series gives NaN: it is 0 there.
+    within, wrong = (float(nctdtr(freedom, shift, end)) for end in (limit, -limit))
+    return min(1.0, 1 - (within if math.isfinite(within) else 0.0) + (wrong if math.isfinite(wrong) else 0.0))
 
 
 def detectable(trials: int, asked: Power) -> float | None:
@@ -64,10 +64,10 @@ def needed(ratio: float, asked: Power) -> int:
 
 def needed_normal(ratio: float, asked: Power) -> int:
     """The same by the normal approximation, as published for pilots of this kind."""
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     size = abs(math.log(ratio)) / asked.log_sd
-    quantiles = float(norm.ppf(1 - asked.alpha / 2) + norm.ppf(asked.power))
+    quantiles = float(ndtri(1 - asked.alpha / 2) + ndtri(asked.power))
     return math.ceil(2 * (quantiles / size) ** 2)
 
 

@@ -54,7 +54,7 @@ def forbidden(cases: Iterable[CaseFolder], hidden: Iterable[Path], variables: Ma
         }
         for path in _files(case.private):
             for line in _lines(path):
-                if len(line) >= _SHORTEST_LINE and line not in open_lines:
+                if len(line) >= _SHORTEST_LINE and line not in open_lines and case.case.canary.encode() not in line:
                     lines[f"a line of private {name}/{path.relative_to(case.private).as_posix()}"] = line
                     break  # one of each file is enough to know that the file was given away
     for path in paths:
@@ -166,7 +166,7 @@ def _files(top: Path) -> Iterator[Path]:
                 yield path
 
 
-def _lines(path: Path) -> set[bytes]:
+def _lines(path: Path) -> list[bytes]:
     if path.is_symlink() or path.stat().st_size > _LARGEST:
-        return set()
-    return {line.strip() for line in path.read_bytes().splitlines()}
+        return []
+    return [line.strip() for line in path.read_bytes().splitlines()]

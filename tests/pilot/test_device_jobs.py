@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -112,6 +113,42 @@ def test_a_prefix_and_a_workdir_lead_into_another_place(bench: Bench) -> None:
         )  # fmt: skip
     assert result.stdout.text == f"hello\n{inside}/sub {inside} {{cwd}} 0\n"
     assert list(result.files) == ["x"]
+    assert not host.exists()
+
+
+def test_a_workdir_may_be_on_another_file_system(bench: Bench) -> None:
+    if not Path("/dev/shm").is_dir() or Path("/dev/shm").stat().st_dev == bench.folder.stat().st_dev:
+        pytest.skip("there is no other file system")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other, bench.service() as client:
+        host = Path(other, "jobs", "r1")
+        result = client.run(
+            bench.request("r1", "cat hello.txt; echo x > out/x", workdir=Workdir(host=str(host), inside=str(host)))
+        )
+        assert list(Path(other).iterdir()) == [host.parent]
+        assert not host.exists()
+    assert (result.stdout.text, list(result.files)) == ("hello\n", ["x"])
+
+
+@pytest.mark.parametrize(
+    "swap", ["mv {host} {host}.aside; ln -s {secret} {host}", "rm -r {host}/out; ln -s {secret}/out {host}/out"]
+)
+def test_a_snapshot_swapped_for_a_link_leads_nowhere(bench: Bench, swap: str) -> None:
+    """The service has more rights than a job: it must neither read nor change what a job's link points at."""
+    secret = bench.folder / "secret"
+    (secret / "out").mkdir(parents=True)
+    (secret / "out" / "oracle").write_text("secret")
+    (secret / "out").chmod(0o555)
+    host = bench.folder / "host"
+    with bench.service() as client:
+        result = client.run(
+            bench.request(
+                "r1", swap.format(host=host, secret=secret), workdir=Workdir(host=str(host), inside=str(host))
+            )
+        )
+        assert client.run(bench.request("r2", "true")).exit_code == 0
+    assert result.files == {}
+    assert (secret / "out" / "oracle").read_text() == "secret"
+    assert (secret / "out").stat().st_mode & 0o777 == 0o555
     assert not host.exists()
 
 

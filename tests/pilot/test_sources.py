@@ -258,10 +258,11 @@ def test_a_file_that_is_written_meanwhile_is_refused(tmp_path: Path, monkeypatch
     objects, _ = _source(tmp_path, {"a.py": "1"})
     real = os.open
 
-    def late(path: Path, flags: int) -> int:
-        place = real(path, flags)
-        with open(path, "a") as file:
-            file.write("more")
+    def late(path: str, flags: int, *, dir_fd: int | None = None) -> int:
+        place = real(path, flags, dir_fd=dir_fd)
+        if path == "a.py":
+            with (tmp_path / "work" / "a.py").open("a") as file:
+                file.write("more")
         return place
 
     monkeypatch.setattr(sources.os, "open", late)
@@ -269,14 +270,19 @@ def test_a_file_that_is_written_meanwhile_is_refused(tmp_path: Path, monkeypatch
         capture(tmp_path / "work", objects)
 
 
-def test_a_file_swapped_for_a_link_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    objects, _ = _source(tmp_path, {"a.py": "1"})
+@pytest.mark.parametrize("name", ["a.py", "pkg"])
+def test_what_is_swapped_for_a_link_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    objects, _ = _source(tmp_path, {"a.py": "1", "pkg/b.py": "2"})
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "b.py").write_text("secret")
     real = os.open
 
-    def swapped(path: Path, flags: int) -> int:
-        Path(path).unlink()
-        Path(path).symlink_to("/etc/passwd")
-        return real(path, flags)
+    def swapped(path: str, flags: int, *, dir_fd: int | None = None) -> int:
+        if path == name:
+            place = tmp_path / "work" / name
+            place.rename(tmp_path / "aside")
+            place.symlink_to(tmp_path / "outside")
+        return real(path, flags, dir_fd=dir_fd)
 
     monkeypatch.setattr(sources.os, "open", swapped)
     with pytest.raises(SourceError, match="changed while it was read"):

@@ -17,7 +17,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
@@ -147,11 +147,10 @@ def capture(
     nothing. Raises SourceError for what is no file, link or folder, for what cannot be read, for a root that leads out
     of the workspace, and when a file changes while it is read.
     """
-    entries: dict[str, SourceEntry] = {}
+    reading = _Reading(objects, ignore)
     for root in roots:
-        for path in _of_root(workspace, root, ignore):
-            entries[_name_in_map(path.relative_to(workspace).as_posix())] = _entry(path, objects)
-    return SourceMap(roots=tuple(roots), entries=dict(sorted(entries.items())))
+        reading.root(workspace, root)
+    return SourceMap(roots=tuple(roots), entries=dict(sorted(reading.entries.items())))
 
 
 def materialise(source: SourceMap, objects: Objects, folder: Path) -> None:
@@ -212,76 +211,104 @@ def _check_paths(source: SourceMap) -> None:
                 raise SourceError(f"the map has {name!r} in {above.as_posix()!r}, which is a {over.kind}")
 
 
-def _of_root(workspace: Path, root: str, ignore: Sequence[str]) -> Iterator[Path]:
-    relative = PurePosixPath(root)
-    if relative.is_absolute() or ".." in relative.parts:
-        raise SourceError(f"root {root!r} leads out of the workspace")
-    path = workspace
-    for part in relative.parts:
-        path = path / part
-        if path.is_symlink():  # whatever it leads to is not of this workspace
-            yield path
-            return
-    if path != workspace and os.path.lexists(path):
-        yield path
-    if path.is_dir():
-        yield from _walk(path, workspace, ignore)
-    elif path == workspace:
-        raise SourceError(f"{workspace} is no folder")
+class _Reading:
+    """Reads a workspace by way of open folders: where a name leads to can't change between two looks at it.
 
+    An agent's own processes may still run while its workspace is read, with more rights on our side than on theirs.
+    """
 
-def _walk(top: Path, workspace: Path, ignore: Sequence[str]) -> Iterable[Path]:
-    try:
-        names = sorted(os.listdir(top))
-    except PermissionError as error:
-        raise SourceError(f"{top} cannot be read: {error}", "chmod it, or remove it") from error
-    for name in names:
-        path = top / name
-        relative = path.relative_to(workspace).as_posix()
-        if any(fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(relative, pattern) for pattern in ignore):
-            continue
-        yield path
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(path, workspace, ignore)
+    def __init__(self, objects: Objects, ignore: Sequence[str]) -> None:
+        self.entries: dict[str, SourceEntry] = {}
+        self._objects, self._ignore = objects, ignore
 
+    def root(self, workspace: Path, root: str) -> None:
+        """Everything under one root."""
+        relative = PurePosixPath(root)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise SourceError(f"root {root!r} leads out of the workspace")
+        try:
+            folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise SourceError(f"{workspace} is no folder that can be read: {error.strerror}") from error
+        path = ""
+        try:
+            for number, part in enumerate(relative.parts):
+                path = f"{path}{part}"
+                try:
+                    about = os.stat(part, dir_fd=folder, follow_symlinks=False)
+                except FileNotFoundError:
+                    return
+                last = number == len(relative.parts) - 1
+                if last or stat.S_ISLNK(about.st_mode):  # whatever a link leads to is not of this workspace
+                    self._add(folder, part, path, about)
+                if not stat.S_ISDIR(about.st_mode):
+                    return
+                inner = self._open(folder, part, path, about, os.O_DIRECTORY)
+                os.close(folder)
+                folder, path = inner, f"{path}/"
+            self._walk(folder, path)
+        finally:
+            os.close(folder)
 
-def _entry(path: Path, objects: Objects) -> SourceEntry:
-    try:
-        before = path.lstat()
-        mode = stat.S_IMODE(before.st_mode)
-        if stat.S_ISLNK(before.st_mode):
-            return SourceEntry(kind="link", mode=0, target=_name_in_map(os.readlink(path)))
-        if stat.S_ISDIR(before.st_mode):
-            return SourceEntry(kind="folder", mode=mode)
-        if not stat.S_ISREG(before.st_mode):
+    def _walk(self, folder: int, above: str) -> None:
+        for name in sorted(os.listdir(folder)):
+            path = above + name
+            if any(fnmatch.fnmatchcase(name, one) or fnmatch.fnmatchcase(path, one) for one in self._ignore):
+                continue
+            try:
+                about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError as error:
+                raise _changed(path) from error
+            self._add(folder, name, path, about)
+            if stat.S_ISDIR(about.st_mode):
+                inner = self._open(folder, name, path, about, os.O_DIRECTORY)
+                try:
+                    self._walk(inner, f"{path}/")
+                finally:
+                    os.close(inner)
+
+    def _add(self, folder: int, name: str, path: str, about: os.stat_result) -> None:
+        mode = stat.S_IMODE(about.st_mode)
+        if stat.S_ISLNK(about.st_mode):
+            try:
+                target = os.readlink(name, dir_fd=folder)
+            except OSError as error:
+                raise _changed(path) from error
+            entry = SourceEntry(kind="link", mode=0, target=_name_in_map(target))
+        elif stat.S_ISDIR(about.st_mode):
+            entry = SourceEntry(kind="folder", mode=mode)
+        elif stat.S_ISREG(about.st_mode):
+            with open(self._open(folder, name, path, about, os.O_NONBLOCK), "rb") as file:
+                content = file.read()
+                if _identity(os.fstat(file.fileno())) != _identity(about):
+                    raise _changed(path)
+            entry = SourceEntry(kind="file", mode=mode, sha256=self._objects.put(content), size=len(content))
+        else:
             raise SourceError(f"{path} is no file, link or folder", "remove it, or add it to what the case ignores")
-        content = _content(path, before)
-    except FileNotFoundError as error:
-        raise _changed(path) from error
-    except PermissionError as error:
-        raise SourceError(f"{path} cannot be read: {error}", "chmod it, or remove it") from error
-    return SourceEntry(kind="file", mode=mode, sha256=objects.put(content), size=len(content))
+        self.entries[_name_in_map(path)] = entry
 
-
-def _content(path: Path, before: os.stat_result) -> bytes:
-    """Bytes of the very file that was looked at: not of one that took its place, and not through a link."""
-    try:
-        place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if isinstance(error, PermissionError):
-            raise
-        raise _changed(path) from error
-    with open(place, "rb") as file:
-        opened = os.fstat(place)
-        content = file.read()
-        after = os.fstat(place)
-    for other in (opened, after):
-        if any(getattr(before, field) != getattr(other, field) for field in ("st_ino", "st_mtime_ns", "st_size")):
+    def _open(self, folder: int, name: str, path: str, about: os.stat_result, flags: int) -> int:
+        """Open the very thing that was looked at: not what took its place, and not through a link."""
+        try:
+            place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | flags, dir_fd=folder)
+        except PermissionError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror}", "chmod it, or remove it") from error
+        except OSError as error:
+            raise _changed(path) from error
+        if _identity(os.fstat(place)) != _identity(about):
+            os.close(place)
             raise _changed(path)
-    return content
+        return place
 
 
-def _changed(path: Path) -> SourceError:
+def _identity(about: os.stat_result) -> tuple[int, ...]:
+    """By what a thing is the same thing, and a file also of the same content."""
+    if stat.S_ISDIR(about.st_mode):
+        return about.st_dev, about.st_ino
+    return about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size, stat.S_IFMT(about.st_mode)
+
+
+def _changed(path: str) -> SourceError:
     return SourceError(f"{path} changed while it was read", "submit when nothing writes to the workspace")
 
 

@@ -261,8 +261,9 @@ class Broker:
                 raise
             return self._not_started(job, record, str(error))
         finally:
+            await _aside(partial(job.withdraw, request))
             if record.started_ns is None:
-                await _aside(partial(job.clear, job.work(request)))
+                await _aside(partial(job.clear, request))
         files, left_out = await _aside(partial(_left, job, request, self.objects))
         stdout, stderr = job.printed()
         result = Result(
@@ -277,7 +278,7 @@ class Broker:
             left_out=left_out,
             times=record.times(),
         )
-        await _aside(partial(job.clear, job.work(request)))
+        await _aside(partial(job.clear, request))
         self._ended(record, code, reason, job.keep(result))
         return result.model_copy(update={"times": record.times()})
 
@@ -414,7 +415,7 @@ class Broker:
             if not keeper.end_all(jobs.token(self.settings.ledger, name)):
                 raise TraincheckError(f"processes of request {name} cannot be ended", exit_code=OWN_FAILURE)
             job = self._job(name)
-            job.clear(job.folder / jobs.WORK)
+            job.clear()
             if record.started_ns is not None and record.ended is None:
                 self._after_loss(job, record)
             self._write(events.Released(request=name))

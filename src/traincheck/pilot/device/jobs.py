@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -39,13 +40,31 @@ class Job:
         self.result = self.folder / "result.json"
 
     def prepare(self, request: Request, objects: Objects) -> None:
-        """Make the snapshot. Raises SourceError, OSError."""
+        """Make the snapshot, out of sight, and move it to where the job looks for it. Raises SourceError, OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        work = self.work(request)
+        if request.workdir is not None:
+            Path(request.workdir.host).parent.mkdir(parents=True, exist_ok=True)
+        work = self._private(request)
         materialise(objects.get_map(request.source), objects, work)
         (work / OUT).mkdir(exist_ok=True)
         if not (work / request.cwd).is_dir():
             raise SourceError(f"the source has no folder {request.cwd!r}")
+        if request.workdir is not None:
+            work.rename(request.workdir.host)
+
+    def withdraw(self, request: Request) -> None:
+        """Take the snapshot back, whatever has become of it: what an agent sees it may have swapped for a link."""
+        if request.workdir is not None:
+            with contextlib.suppress(OSError):
+                Path(request.workdir.host).rename(self._private(request))
+
+    def _private(self, request: Request | None) -> Path:
+        """Where the snapshot is while no job sees it: on the same file system as where one does."""
+        if request is not None and request.workdir is not None:
+            above = Path(request.workdir.host).parent
+            if above.stat().st_dev != self.folder.stat().st_dev:
+                return above.parent / f".{self.folder.name}"
+        return self.folder / WORK
 
     def work(self, request: Request) -> Path:
         """Where the snapshot is made."""
@@ -73,7 +92,8 @@ class Job:
             argv.append(word)
         return {
             "argv": [*argv, *request.command],
-            "cwd": str(work / request.cwd),
+            # With a prefix that goes to another place, ours is of no use, and the path there is not ours to trust.
+            "cwd": "/" if request.workdir and request.prefix else str(work / request.cwd),
             "env": env,
             "stdout": str(self.stdout),
             "stderr": str(self.stderr),
@@ -83,26 +103,27 @@ class Job:
 
     def left(self, request: Request, objects: Objects) -> tuple[dict[str, str], dict[str, str]]:
         """Keep what is under ``out/``, within the request's limit: path -> object, path -> why it was left out."""
-        top = self.work(request) / OUT
+        top = self._private(request) / OUT
         files: dict[str, str] = {}
         left_out: dict[str, str] = {}
         room = request.output_limit
-        if top.is_symlink():
+        if top.is_symlink() or top.parent.is_symlink():
             return {}, {".": "out is a link"}
-        for base, folders, names in os.walk(top):
+        if not top.exists():
+            return {}, {}
+        for base, folders, names, place in os.fwalk(top):  # never through a link, be it a folder that became one
             folders.sort()
             for name in sorted(names):
-                path = Path(base, name)
-                relative = path.relative_to(top).as_posix()
+                relative = _printable(Path(base, name).relative_to(top).as_posix())
                 if len(files) + len(left_out) >= _FILES:
                     left_out["…"] = f"more than {_FILES} files"
                     return files, left_out
-                content = _bounded(path, room)
+                content = _bounded(name, place, room)
                 if isinstance(content, str):
-                    left_out[_printable(relative)] = content
+                    left_out[relative] = content
                     continue
                 room -= len(content)
-                files[_printable(relative)] = objects.put(content)
+                files[relative] = objects.put(content)
         return files, left_out
 
     def printed(self) -> tuple[Text, Text]:
@@ -126,24 +147,36 @@ class Job:
         except (OSError, ValueError):
             return None
 
-    def clear(self, work: Path) -> None:
+    def clear(self, request: Request | None = None) -> None:
         """Remove the snapshot, read-only folders too; what can't be removed stays."""
-        with contextlib.suppress(OSError):
+        work = self._private(request)
+        if work.is_symlink():
+            work.unlink()
+            return
+        with contextlib.suppress(OSError):  # it may not be there
             work.chmod(0o700)
-        for base, folders, _ in os.walk(work):
-            for path in (Path(base, name) for name in folders):
-                if not path.is_symlink():
-                    with contextlib.suppress(OSError):
-                        path.chmod(0o700)
+            for _, folders, _, place in os.fwalk(work):
+                for name in folders:
+                    _open_up(name, place)
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _bounded(path: Path, room: int) -> bytes | str:
+def _open_up(name: str, above: int) -> None:
+    """Let the owner into a folder; a link is left alone."""
+    with contextlib.suppress(OSError):
+        place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=above)
+        try:
+            os.chmod(f"/proc/self/fd/{place}", 0o700)
+        finally:
+            os.close(place)
+
+
+def _bounded(name: str, above: int, room: int) -> bytes | str:
     """Content of an ordinary file that is no larger than ``room``, or why not. Links are not followed."""
     try:
-        place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above)
     except OSError as error:
-        return "a link" if path.is_symlink() else f"cannot be read: {error.strerror}"
+        return "a link" if error.errno == errno.ELOOP else f"cannot be read: {error.strerror}"
     with open(place, "rb") as file:
         about = os.fstat(place)
         if not stat.S_ISREG(about.st_mode):

@@ -21,7 +21,8 @@ class Workdir(_Message):
     """Where the snapshot is made, when the job sees it under another path than the service does."""
 
     host: str
-    """Absolute; empty or not there yet. What is in it is removed after the job."""
+    """Absolute; empty or not there yet, and not there any more after the job. When the service's own folder is on
+    another file system, the snapshot is made beside the folder that this one is in: a job must not see that place."""
     inside: str
     """Absolute; the same folder as the job sees it."""
 

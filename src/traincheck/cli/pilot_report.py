@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "traincheck pilot report out/tiny",
             "traincheck pilot report out/tiny -o docs/pilots/tiny --json",
-            "traincheck pilot report out/tiny --bundle site",
+            "traincheck pilot report out/tiny --qualification out/qualified-tiny --bundle site",
         ),
     )(report)
 
@@ -30,6 +30,15 @@ def report(
         Path | None,
         typer.Option(
             "-o", "--output", metavar="OUT", help=r"Folder for the report.  \[default: DIR/report]", show_default=False
+        ),
+    ] = None,
+    qualification: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--qualification",
+            metavar="DIR",
+            help="Folder of a case's qualification. Repeatable.",
+            show_default=False,
         ),
     ] = None,
     bundle: Annotated[
@@ -59,7 +68,7 @@ def report(
             fresh_file(target / name, force)
     if bundle is not None:
         fresh_folder(bundle, force, bundles.FILES)
-    found = writing.write(layout, target)
+    found = writing.write(layout, target, tuple(qualification or ()))
     if bundle is not None:
         bundles.write(layout, bundle)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from traincheck.pilot.annotating.agreement import agreement, blinding
-from traincheck.pilot.report import comparisons, costs, failures, limits
+from traincheck.pilot.report import comparisons, costs, failures, limits, qualified
 from traincheck.pilot.report.reading import Read
 from traincheck.pilot.report.rows import rows
 
@@ -66,6 +66,7 @@ def _case(pilot: Read, name: str) -> dict[str, Any]:
         "names": list(case.public_names),
         "hashes": pilot.plan.cases[name],
         "scenarios": [scenario.name for scenario in case.scenarios],
+        "qualified": qualified.row(pilot.qualified.get(name), pilot.plan, name),
         "graded": grade is not None,
         "valid": grade.valid if grade is not None else None,
         "problems": list(grade.problems) if grade is not None else [],

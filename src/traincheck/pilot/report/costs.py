@@ -34,7 +34,7 @@ def ledgers(pilot: Read, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "reconciles": None if unknown else abs(math.fsum(told) - solver / 1e9) < 1e-6,
                 "grading": _ns(one for one in pilot.grading.values() if _about(one) == case) / 1e9,
                 "qualification": _ns(one for one in pilot.qualification.values() if _about(one) == case) / 1e9
-                if pilot.qualification
+                if any(_about(one) == case for one in pilot.qualification.values())
                 else None,
             }
         )

@@ -116,6 +116,21 @@ def _cases(report: Report) -> list[str]:
             f"Cases are {len(report['failures'])}: resampling so few says little of how other failures would come out."
         )
     for case in report["cases"]:
+        held = case["qualified"]
+        if not held["given"]:
+            found.append(
+                f"No qualification of case {case['case']} was given: that fault and fix are real is not shown here."
+            )
+        elif held["changed"]:
+            found.append(
+                f"Case {case['case']} was qualified in another state: {', '.join(held['changed'])} changed since."
+            )
+        elif not held["valid"]:
+            found.append(f"Case {case['case']} did not qualify: see the strict checks that failed.")
+        elif held["strict_failed"]:
+            found.append(
+                f"{len(held['strict_failed'])} strict checks of case {case['case']} failed; it goes by other controls."
+            )
         if case["valid"] is False:
             found.append(f"Case {case['case']} is invalid ({'; '.join(case['problems'])}): none of its trials counts.")
         if case["kind"] == "failure" and not case["names"]:

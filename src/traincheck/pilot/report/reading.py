@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,11 +17,13 @@ from traincheck.pilot.annotating.records import Annotation
 from traincheck.pilot.cases import CaseFolder
 from traincheck.pilot.device.records import Record, restored
 from traincheck.pilot.figures import Costs, TrialFigures
+from traincheck.pilot.grading.qualification import Qualification
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Entry, LedgerError, read
 from traincheck.pilot.plan import Plan, TrialPlan
 from traincheck.pilot.planning import case_folders, deviations, load, verify
 from traincheck.pilot.planning.deviations import Deviation
+from traincheck.pilot.report import qualified
 from traincheck.pilot.sources import Objects
 from traincheck.pilot.verdicts import CaseGrade, TrialGrade
 
@@ -65,15 +67,16 @@ class Read:
     """All requests of the solvers' device ledger."""
     grading: Mapping[str, Record]
     qualification: Mapping[str, Record]
-    """All requests of the ledger of qualification; none where it was not done for this pilot."""
+    """All requests of the ledgers of qualification; none where none was given."""
+    qualified: Mapping[str, Qualification]
     costs: Costs
     """Totals of the three ledgers."""
     problems: tuple[str, ...]
     """What does not fit together in the ledgers, one sentence each."""
 
 
-def read_pilot(layout: Layout) -> Read:
-    """Everything in the folder of a pilot.
+def read_pilot(layout: Layout, qualifications: Sequence[Path] = ()) -> Read:
+    """Everything in the folder of a pilot, and in the folders of its cases' qualifications.
 
     Raises TraincheckError when there is no plan, when it does not hold any more, when a case with trials is not graded
     yet or was graded under another plan, and when a device ledger is broken; OSError.
@@ -81,7 +84,8 @@ def read_pilot(layout: Layout) -> Read:
     plan = load(layout.plan)
     allowed = verify(plan, layout.root, layout.deviations)
     cases = case_folders(plan, layout.root)
-    books = account(layout)
+    qualified_in = [folder / qualified.LEDGER for folder in qualifications]
+    books = account(layout, qualified_in)
     figures = {one.trial: one for one in books.trials}
     requests = _requests(layout.device)
     grades = {case: grade for case in plan.cases if (grade := _grade(layout, plan, case)) is not None}
@@ -108,7 +112,12 @@ def read_pilot(layout: Layout) -> Read:
         annotations=annotations,
         requests=requests,
         grading=_requests(layout.grading_device),
-        qualification=_requests(layout.qualification_device),
+        qualification={
+            name: request
+            for path in (layout.qualification_device, *qualified_in)
+            for name, request in _requests(path).items()
+        },
+        qualified=qualified.read(qualifications, plan),
         costs=books.costs,
         problems=books.problems,
     )

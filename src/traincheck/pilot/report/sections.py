@@ -68,6 +68,7 @@ def sections(report: Report) -> list[Section]:
         ),
         Section("False alarms on bug-free tasks", (), (tables.false_alarms(report),)),
         Section("Knowledge of the public issue", (), (tables.contamination(report),)),
+        Section("Qualification before any trial", (), (tables.qualification(report), tables.failed_checks(report))),
         Section("Grading", (), (tables.grading(report),)),
         Section(
             "Trials that do not count, and what was kept",

@@ -276,6 +276,41 @@ def grading(report: Report) -> Table:
     return Table("", headers, rows)
 
 
+def qualification(report: Report) -> Table:
+    """Whether cases were qualified, as they were frozen."""
+    rows = []
+    for case in report["cases"]:
+        held = case["qualified"]
+        if not held["given"]:
+            rows.append([case["case"], "not given", "-", "-", "-", "-", "-"])
+            continue
+        strict = f"{held['strict'] - len(held['strict_failed'])} of {held['strict']}"
+        controls = f"{sum(one['holds'] for one in held['controls'])} of {len(held['controls'])}"
+        rows.append(
+            [case["case"], yes(held["valid"]), ", ".join(held["changed"]) or "nothing", strict, controls,
+             "; ".join(f"{one['name']} {one['value']}{' ' + one['unit'] if one['unit'] else ''}"
+                       for one in held["numbers"]) or "-",
+             number(held["device_seconds"], 3)]
+        )  # fmt: skip
+    headers = ["case", "qualified", "changed since", ">strict checks that hold", ">other controls that hold", "numbers",
+               ">device-s"]  # fmt: skip
+    return Table("Cases", headers, rows)
+
+
+def failed_checks(report: Report) -> Table:
+    """Strict checks that failed stay failed; controls decided on before any trial stand beside them."""
+    rows = []
+    for case in report["cases"]:
+        held = case["qualified"]
+        for one in held.get("strict_failed", ()):
+            rows.append([case["case"], "strict, failed", one["check"], one["wanted"], one["found"], "-"])
+        for one in held.get("controls", ()):
+            kind = "control, " + ("holds" if one["holds"] else "failed")
+            rows.append([case["case"], kind, one["check"], one["wanted"], one["found"], one["relaxes"] or "-"])
+    headers = ["case", "kind", "check", "wanted", "found", "in place of"]
+    return Table("Strict checks that failed, and controls that are not strict", headers, rows)
+
+
 def invalid(report: Report) -> Table:
     """Trials that do not count."""
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ from traincheck.pilot.layout import Layout
 from traincheck.pilot.report import failures
 
 
-def write(layout: Layout, target: Path) -> dict[str, Any]:
+def write(layout: Layout, target: Path, qualifications: Sequence[Path] = ()) -> dict[str, Any]:
     """Write all files into ``target`` and give the content.
 
     A report that can't be made is kept as such (``report/failures.jsonl``), and later reports list it. Raises
     TraincheckError, OSError.
     """
     try:
-        content, files = report.texts(layout)
+        content, files = report.texts(layout, qualifications)
     except TraincheckError as error:
         if layout.plan.exists():  # in a folder that is no pilot's nothing is written
             failures.record(layout, error.message)

@@ -11,7 +11,7 @@ from traincheck.pilot import events, report
 from traincheck.pilot.annotating import importing
 from traincheck.pilot.annotating.milestones import Answers
 from traincheck.pilot.annotating.packets import Pilot, packets
-from traincheck.pilot.planning import deviations
+from traincheck.pilot.planning import deviations, state
 from traincheck.pilot.verdicts import FirstValid
 
 SLOW = [0.0, 60.0, 120.0, 180.0, 240.0, 300.0]
@@ -34,6 +34,18 @@ def comparison(held, measure="adjusted time", analysis="intention to treat", **w
     wanted = {"measure": measure, "analysis": analysis, **wanted}
     (found,) = [one for one in held["comparisons"] if all(one[name] == value for name, value in wanted.items())]
     return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _package(tmp_path_factory):
+    """A package that stands still while these tests run: one pilot is made once, and reported many times."""
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "pilot").mkdir()
+    for name in ("figures.py", "verdicts.py"):
+        (folder / "pilot" / name).touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "_package", lambda: folder)
+        yield
 
 
 @pytest.fixture(scope="module")

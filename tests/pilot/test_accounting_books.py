@@ -65,7 +65,7 @@ def _reconciled(trials: dict[str, Timed], device: Timed) -> list[str]:
     read = {name: entries(timed) for name, timed in trials.items()}
     found = entries(device)
     figures = [trial_figures(PLAN, PLAN.trial(name), one, found, None) for name, one in read.items() if name in "tu"]
-    return reconcile(PLAN, read, found, figures, costs(found, [], []))
+    return reconcile(PLAN, read, found, figures, costs(found, []))
 
 
 def _sound() -> dict[str, Timed]:
@@ -119,6 +119,13 @@ def test_a_fault_of_a_trial_is_named(change: Callable[[Timed], Timed], told: str
     assert told in "\n".join(trial_problems(entries(change(_trial("t")))))
 
 
+def test_a_trial_that_was_cut_off_need_not_have_its_last_audit() -> None:
+    cut: Timed = [*_trial("t")[:-2], (140, events.Closed(reason="interrupted", final=A, devices_held=0))]
+    assert trial_problems(entries(cut)) == []
+    finished: Timed = [*_trial("t")[:-2], _trial("t")[-1]]
+    assert trial_problems(entries(finished)) == ["leak audits are not one first and one last: first"]
+
+
 # -- of the device ledger ----------------------------------------------------------------------------------------------
 
 
@@ -157,6 +164,14 @@ def test_a_fault_of_the_device_ledger_is_named(change: Callable[[Timed], Timed],
     assert told in "\n".join(device_problems(entries(change(_device())), "solver"))
 
 
+def test_a_request_that_was_run_twice_counts_twice_and_is_named() -> None:
+    device = _device()
+    again = job("t-2", (100, 101, 102, 110, 111), (1,), "t")
+    found = entries([*device[:-1], *again, device[-1]])
+    assert costs(found, []).solver == 0.053 + 0.008
+    assert "request t-2: asked after released (entry 18)" in device_problems(found, "solver")
+
+
 # -- of the whole ------------------------------------------------------------------------------------------------------
 
 
@@ -186,14 +201,12 @@ def test_a_total_that_is_no_sum_of_rows_is_named() -> None:
     read = {name: entries(timed) for name, timed in _sound().items()}
     device = entries(_device())
     figures = [trial_figures(PLAN, PLAN.trial(name), one, device, None) for name, one in read.items()]
-    wrong = costs(device, [], []).model_copy(update={"solver": 0.054})
+    wrong = costs(device, []).model_copy(update={"solver": 0.054})
     assert any("the solvers' total is 0.054" in one for one in reconcile(PLAN, read, device, figures, wrong))
     full = figures[0].full.model_copy(update={"device_seconds": 0.0350001})
     more = [figures[0].model_copy(update={"full": full}), figures[1]]
-    assert any(
-        "trial t is said to have used" in one for one in reconcile(PLAN, read, device, more, costs(device, [], []))
-    )
-    missing = reconcile(PLAN, read, device, figures[:1], costs(device, [], []))
+    assert any("trial t is said to have used" in one for one in reconcile(PLAN, read, device, more, costs(device, [])))
+    missing = reconcile(PLAN, read, device, figures[:1], costs(device, []))
     assert any("a trial is missing" in one for one in missing)
 
 
@@ -202,7 +215,7 @@ def test_totals_are_exact_sums_of_their_rows() -> None:
     device = entries(_device())
     figures = [trial_figures(PLAN, PLAN.trial(name), one, device, None) for name, one in read.items()]
     assert [one.full.device_seconds for one in figures] == [0.035, 0.018]  # 2 x 14 + 7 and 18 ms
-    assert costs(device, [], []).solver == 0.053
+    assert costs(device, []).solver == 0.053
 
 
 @pytest.mark.parametrize(
@@ -240,7 +253,7 @@ def test_what_was_graded_is_what_was_submitted() -> None:
         )
         device = entries(_device())
         figures = [trial_figures(PLAN, PLAN.trial(name), one, device, None) for name, one in read.items()]
-        return reconcile(PLAN, read, device, figures, costs(device, [], []), {"t": grade})
+        return reconcile(PLAN, read, device, figures, costs(device, []), {"t": grade})
 
     assert told("ab", 2, "b") == []
     assert told("aa", 2, "b") == ["trial t: what was graded is not what was submitted"]

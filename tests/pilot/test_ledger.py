@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import threading
@@ -113,6 +114,22 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     assert done.returncode == -9
     assert done.stdout == b"50\n"
     assert [entry.data["number"] for entry in read(path)] == list(range(50))
+
+
+def test_a_full_disk_leaves_no_half_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Ledger(path) as ledger:
+        first = ledger.add("kind", {})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, before[1]))
+        try:
+            with pytest.raises(OSError, match="only 50 of"):
+                ledger.add("kind", {"text": "x" * 100})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert list(read(path)) == [first]
+        second = ledger.add("kind", {})
+    assert list(read(path)) == [first, second]
 
 
 def test_threads_share_a_ledger(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ show is that its end was cut off: who closes a ledger records its last hash else
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -74,7 +76,7 @@ class Ledger:
                 f"{path}: its last entry is later than this machine's clock, so the machine was started anew since",
                 "begin a new ledger: times before and after cannot be compared",
             )
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)  # readers see a line whole
 
     def add(self, kind: str, data: dict[str, Any]) -> Entry:
         """Append one entry. Raises OSError; TypeError or ValueError when ``data`` is no strict JSON."""
@@ -89,11 +91,22 @@ class Ledger:
                 "previous": self.head,
             }
             entry = Entry(**body, hash=sha256(body))
-            self._file.write(encoded({**body, "hash": entry.hash}) + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._append(encoded({**body, "hash": entry.hash}) + b"\n")
             self._number, self.head, self._last_ns = entry.number + 1, entry.hash, entry.at_ns
             return entry
+
+    def _append(self, line: bytes) -> None:
+        """Write a line, or nothing: after a failure (the disk is full) the ledger can be gone on with."""
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            written = self._file.write(line)
+            if written != len(line):
+                raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes could be written", str(self.path))
+            os.fsync(self._file.fileno())
+        except OSError:
+            with suppress(OSError):
+                self._file.truncate(size)
+            raise
 
     def now(self) -> int:
         """The clock of the entries, in ns."""

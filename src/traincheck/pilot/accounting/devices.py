@@ -56,26 +56,29 @@ class Row:
 def rows(entries: Iterable[Entry]) -> list[Row]:
     """Every request of a device ledger, in the order in which they came. Raises LedgerError.
 
-    What does not fit together (a grant of what was not asked) is left out here and told by ``reconciling``.
+    What does not fit together is told by ``reconciling``: a grant of what was not asked is left out here, a request
+    that was asked twice has two rows.
     """
-    found: dict[str, dict[str, object]] = {}
+    found: list[dict[str, object]] = []
+    latest: dict[str, dict[str, object]] = {}
     last = 0
     for entry in entries:
         last = entry.at_ns
         event = events.parsed(entry, events.DEVICE)
         if isinstance(event, events.Asked):
-            found[event.request] = {
+            latest[event.request] = {
                 "request": event.request,
                 "owner": event.owner,
                 "purpose": event.purpose,
                 "devices": event.devices,
                 "asked_ns": entry.at_ns,
             }
+            found.append(latest[event.request])
             continue
-        fields = found.get(getattr(event, "request", ""))
+        fields = latest.get(getattr(event, "request", ""))
         if fields is not None:
             fields.update(_fields(event, entry.at_ns))
-    return [Row(**fields, through_ns=last) for fields in found.values()]  # type: ignore[arg-type]
+    return [Row(**fields, through_ns=last) for fields in found]  # type: ignore[arg-type]
 
 
 def _fields(event: events.Event, at_ns: int) -> dict[str, object]:

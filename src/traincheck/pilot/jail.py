@@ -31,8 +31,8 @@ _PROGRAMS: Final = ("unshare", "nsenter", "setpriv", "mount", "umount", "pivot_r
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Of /etc only what programs need to run: it also holds passwords, keys and the machine's name.
 _ETC: Final = (
-    "alternatives", "group", "host.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types",
-    "nsswitch.conf", "passwd", "protocols", "services", "ssl/certs", "terminfo",
+    "alternatives", "debian_version", "group", "host.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
+    "mime.types", "nsswitch.conf", "os-release", "passwd", "protocols", "services", "ssl/certs", "terminfo",
 )  # fmt: skip
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _NAMESPACES: Final = ("--mount", "--pid", "--net", "--ipc", "--uts")

@@ -11,7 +11,7 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 from traincheck.pilot.events import Tokens
 from traincheck.pilot.inspecting.recorder import Recorder
 
-_TRANSPORT: Final = ("connection", "timeout", "transport", "protocol", "network")
+_TRANSPORT: Final = ("connectionerror", "timeout", "transporterror", "networkerror", "protocolerror")
 _ERROR_LENGTH: Final = 500
 
 
@@ -62,8 +62,8 @@ def is_transport(error: BaseException) -> bool:
         status = getattr(seen, "status_code", None)
         if isinstance(status, int):
             return status >= 500 or status in (408, 409, 429)
-        name = type(seen).__name__.lower()
-        if isinstance(seen, ConnectionError | TimeoutError) or any(word in name for word in _TRANSPORT):
+        names = " ".join(kind.__name__.lower() for kind in type(seen).__mro__)  # of httpx, httpcore, providers' clients
+        if isinstance(seen, ConnectionError | TimeoutError) or any(word in names for word in _TRANSPORT):
             return True
         seen = seen.__cause__ or seen.__context__
     return False

@@ -52,6 +52,12 @@ def test_a_long_text_keeps_both_ends():
     assert clip("x" * LONGEST) == "x" * LONGEST
 
 
+def test_names_that_are_not_utf8_survive():
+    text = answer({"run": "caf\udce9"})
+    text.encode("utf-8")
+    assert json.loads(text) == {"run": "caf\udce9"}
+
+
 def test_pages_lead_from_one_to_the_next():
     items = list(range(25))
     seen, offset = [], 0
@@ -67,7 +73,7 @@ def test_pages_lead_from_one_to_the_next():
 
 def test_the_tail_reads_progress_bars_and_large_files(tmp_path):
     file = tmp_path / "log"
-    file.write_text("first\n" + "10%\r50%\r100%\n" + "last\n")
+    file.write_text("first\n" + "10%\r50%\r\x1b[1;32m100%\x1b[0m\x1b[K\n" + "last\n")
     assert tail(file, 2) == "100%\nlast"
     assert tail(file, 0) == ""
     file.write_text("\n".join(f"line {n}" for n in range(100_000)))

@@ -89,11 +89,17 @@ def test_errors_are_told_with_what_to_try(project):
                 "neither": await refused(client, "check", invariants=["a"]),
                 "no file": await refused(client, "check", invariants=["none.jsonl"], command="true"),
                 "quotes": await refused(client, "collect", command="python 'a"),
+                "root": await refused(client, "collect", command="true", run="."),
+                "log": await refused(client, "collect", command="true", run="mine"),
             }
             bad = await refused(client, "collect", command="true", timeout_s=-1)
         return outside, told, bad
 
+    (project / "mine.log").write_text("precious")
     outside, told, bad = anyio.run(body)
+    assert (project / "mine.log").read_text() == "precious"
+    assert "mine.log" in told["log"]
+    assert "the root itself" in told["root"]
     for text in outside:
         assert "outside of this server's root" in text
         assert "--root" in text
@@ -105,8 +111,8 @@ def test_errors_are_told_with_what_to_try(project):
     assert "either run or command" in told["both"]
     assert "none.jsonl" in told["no file"]
     assert "greater than 0" in bad
-    left = [path.name for path in project.rglob("*") if path.name not in ("train.py", "suspect.py", "sleeper.py")]
-    assert left == ["runs"]
+    left = [path.name for path in project.rglob("*") if path.suffix != ".py"]
+    assert sorted(left) == ["mine.log", "runs"]
 
 
 def test_a_program_that_fails_is_an_answer(project):

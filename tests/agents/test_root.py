@@ -32,6 +32,13 @@ def test_a_name_that_only_begins_like_the_root_is_outside(tmp_path):
         Root.of(tmp_path / "root").path(str(tmp_path / "root2"))
 
 
+@pytest.mark.parametrize("text", [".", "runs/..", "./"])
+def test_the_root_is_no_output(tmp_path, text):
+    with pytest.raises(TraincheckError, match="the root itself"):
+        Root.of(tmp_path).output(text)
+    assert Root.of(tmp_path).output("a") == tmp_path.resolve() / "a"
+
+
 def test_the_root_itself_may_be_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

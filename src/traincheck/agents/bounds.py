@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ MOST: Final = 12_000
 LONGEST: Final = 600
 """Characters of one text in it."""
 
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SHORTER: Final = (200, 80, 30)
 _FEWER: Final = (40, 10, 3)
 
@@ -77,13 +79,18 @@ def answer(value: dict[str, Any]) -> str:
 
     What is too long is shortened in steps, texts and lists alike, and says so itself.
     """
-    plain = strict(value)
-    text = _text(clipped(plain))
+    whole = strict(value)
+    text = _text(clipped(whole))
     for longest, most in zip(_SHORTER, _FEWER, strict=True):
         if len(text) <= MOST:
             return text
-        text = _text(_cut(clipped(plain, longest), most) | {"shortened": "ask for less, or for a part: limit, offset"})
-    return text if len(text) <= MOST else _text({"shortened": "too much for one answer", "fields": list(plain)[:50]})
+        text = _text(_cut(clipped(whole, longest), most) | {"shortened": "ask for less, or for a part: limit, offset"})
+    return text if len(text) <= MOST else _text({"shortened": "too much for one answer", "fields": list(whole)[:50]})
+
+
+def plain(text: str) -> str:
+    """``text`` without the escape sequences of terminals."""
+    return _COLOURS.sub("", text)
 
 
 def tail(path: Path, lines: int, most: int = 4000) -> str:
@@ -96,12 +103,14 @@ def tail(path: Path, lines: int, most: int = 4000) -> str:
             found = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    last = [line for line in found.replace("\r", "\n").splitlines() if line.strip()]
+    last = [line for line in plain(found).replace("\r", "\n").splitlines() if line.strip()]
     return "\n".join(last[-lines:] if lines else [])[-most:]
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Half a surrogate pair, from the name of a file that is not UTF-8, becomes its JSON escape.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _cut(value: Any, most: int) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import sys
 import tempfile
@@ -12,14 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from traincheck.agents.bounds import clip, tail
+from traincheck.agents.bounds import clip, plain, tail
 from traincheck.agents.children import Children
 from traincheck.errors import BAD_INPUT, OWN_FAILURE, VIOLATIONS, TraincheckError
 
 Tell = Callable[[str], Awaitable[None]]
 """Gets what is being done, now and then."""
 
-_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _SYNTAX: Final = set("|&;<>()$`\n*?[]{}~!#")
 
 
@@ -87,7 +85,7 @@ async def answer_of(
 def failure(said: str, code: int) -> TraincheckError:
     """What a command of ours said on standard error, as the error it was."""
     message = hint = None
-    for line in _COLOURS.sub("", said).splitlines():
+    for line in plain(said).splitlines():
         if line.startswith("error: "):
             message, hint = line.removeprefix("error: "), None
         elif line.startswith("try: "):

@@ -37,6 +37,13 @@ class Root:
             )
         return found
 
+    def output(self, text: str) -> Path:
+        """As ``path``, of what is to be written; the root itself is refused as well. Raises TraincheckError."""
+        found = self.path(text)
+        if found == self.folder:
+            raise TraincheckError(f"expected an output below the root, found {text}, the root itself", "another name")
+        return found
+
     def shown(self, path: Path) -> str:
         """``path`` as answers write it: relative to the root."""
         return path.relative_to(self.folder).as_posix()

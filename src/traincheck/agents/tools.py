@@ -56,7 +56,7 @@ class Tools:
     ) -> dict[str, Any]:
         """Run a command under collection. Its output goes to ``<run>.log``."""
         argv = commands.words(command)
-        folder = self.root.path(run) if run else self._free(command)
+        folder = self.root.output(run) if run else self._free(command)
         place = self.root.path(cwd)
         if not place.is_dir():
             raise TraincheckError(f"expected a folder to run the command in, found none at {cwd}", "cwd")
@@ -65,7 +65,11 @@ class Tools:
             options += ["-i", str(self.root.path(file))]
         if invariants:
             options.append("--allow-partial")
-        log = folder.with_name(folder.name + ".log")
+        log = self.root.path(f"{folder}.log")
+        if log.exists() and not replace:
+            raise TraincheckError(
+                f"{self.root.shown(log)}, where the output is to go, exists already", "another run, or replace"
+            )
         folder.parent.mkdir(parents=True, exist_ok=True)
 
         async def report() -> None:
@@ -121,7 +125,7 @@ class Tools:
         if not runs:
             raise TraincheckError("expected at least one run", "what `collect` answered as run")
         folders = [self._given(run) for run in runs]
-        target = self.root.path(output or f"{folders[0]}.invariants.jsonl")
+        target = self.root.output(output or f"{folders[0]}.invariants.jsonl")
         arguments = ["infer", *folders, "-o", self.root.shown(target), *(["--force"] if replace else [])]
         found, _ = await self._json(arguments, timeout_s, f"learning from {', '.join(folders)}", tell)
         lacks = [f"{run}: {text}" for run, texts in found["lacks"].items() for text in texts]
@@ -162,7 +166,7 @@ class Tools:
             collected = await self.collect(command, tell, cwd=cwd, timeout_s=timeout_s, invariants=invariants, lines=10)
             run = collected["run"]
         folder = self._given(run)
-        target = self.root.shown(self.root.path(output or f"{folder}-check"))
+        target = self.root.shown(self.root.output(output or f"{folder}-check"))
         files = [self.root.shown(self.root.path(file)) for file in invariants]
         arguments = ["check", folder, *(word for file in files for word in ("-i", file)), "-o", target, "--force"]
         left = max(30.0, timeout_s - (time.monotonic() - began))
@@ -229,7 +233,7 @@ class Tools:
         stem = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in named).strip("-.") or "run"
         for number in count(1):
             folder = self.root.folder / "runs" / f"{stem}-{number}"
-            if folder not in self._taken and not folder.exists():
+            if folder not in self._taken and not (folder.exists() or Path(f"{folder}.log").exists()):
                 break
         self._taken.add(folder)
         return self.root.path(str(folder))

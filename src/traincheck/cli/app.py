@@ -122,7 +122,10 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Watch PyTorch training, learn what a healthy run does, and say what broke in the others."""
+    """Watch PyTorch training, learn what a healthy run does, and say what broke in the others.
+
+    For coding agents: traincheck manual --agent.
+    """
     # ``debug`` is read by the guard, which stands around all commands; ``version`` has done its work.
 
 

@@ -53,7 +53,8 @@ def shown(
         files = [told / f"rank-{rank}.json" for rank in range(chosen.ranks)]
         # A launcher may report a worker that aborted while it left, after everything was told: what counts is that.
         if missing := [path.name for path in files if not path.exists()]:
-            end = (Path(name) / "errors").read_text(encoding="utf-8", errors="replace")[-2000:]
+            text = (Path(name) / "errors").read_text(encoding="utf-8", errors="replace")
+            end = text.partition("torch/distributed/elastic")[0][-2000:]  # before what the launcher says of it
             which = f"{case.case.name}, {scenario}, {overlay or 'initial'}"
             raise TraincheckError(
                 f"{which}: exit {cost.exit_code}, no {', '.join(missing)}\n{end}",
@@ -74,4 +75,4 @@ def _command(case: CaseFolder, probe: Path, ranks: int, config: Path) -> list[st
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         filled = {"python": sys.executable, "ranks": ranks, "config": config, "port": free.getsockname()[1]}
-    return [str(probe) if part == _SCRIPT else part.format(**filled) for part in case.case.launch]
+    return [str(probe.resolve()) if part == _SCRIPT else part.format(**filled) for part in case.case.launch]

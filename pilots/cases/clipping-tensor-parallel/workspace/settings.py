@@ -11,7 +11,7 @@ class Settings:
 
     seed: int = 1
     steps: int = 4
-    clip: float = 1.0
+    clip: float = 0.1
     """Bound on the global norm of the gradients. 0: no clipping."""
     learning_rate: float = 1e-3
     batch: int = 4

@@ -17,7 +17,7 @@ sharded: list[FullyShardedDataParallel] = []
 
 def digest(tensors) -> str:
     """SHA-256 over tensors, in order."""
-    return hashlib.sha256(b"".join(t.detach().contiguous().numpy().tobytes() for t in tensors)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(t.detach().clone().numpy().tobytes() for t in tensors)).hexdigest()[:16]
 
 
 def full(model) -> dict[str, torch.Tensor]:

@@ -1,6 +1,7 @@
 """Fine-tune: ``train.py --config FILE``, started by torchrun."""
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from weights import full_hash, load, shard
 
 def fill_caches(settings: Settings) -> None:
     """Before the job: each node has downloaded the model some day."""
-    caches.fill(dist.get_rank(), settings.downloads[dist.get_rank()])
-    dist.barrier()
+    node = int(os.environ["RANK"])
+    caches.fill(node, settings.downloads[node])
 
 
 def finish() -> None:
@@ -35,8 +36,8 @@ def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    dist.init_process_group("gloo")
     fill_caches(settings)
+    dist.init_process_group("gloo")
 
     model = shard(load())
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)

@@ -16,7 +16,8 @@ def main() -> None:
     case, out = CaseFolder(Path(sys.argv[1])), Path(sys.argv[2])
     numbers, checks = [], []
     for scenario in case.case.scenarios:
-        for source, overlay in (("fault", None), ("fix", "oracles/fixed")):
+        sources = (("fault", None), ("fix", "oracles/fixed")) if scenario.designated else (("fault", None),)
+        for source, overlay in sources:
             ranks = shown(case, case.private / "probe.py", scenario.name, overlay)
             name, error = f"{source}, {scenario.name}", ranks[0]["error"]
             agree = all(len({rank[what] for rank in ranks}) == 1 for what in ("gradients", "parameters"))

@@ -35,5 +35,5 @@ def full_hash(model: FullyShardedDataParallel) -> str:
     digest = hashlib.sha256()
     with FullyShardedDataParallel.summon_full_params(model, writeback=False):
         for parameter in model.parameters():
-            digest.update(parameter.detach().numpy().tobytes())
+            digest.update(parameter.detach().clone().numpy().tobytes())  # FSDP frees the original
     return digest.hexdigest()[:12]

@@ -26,7 +26,7 @@ def main() -> None:
             },
             {
                 "name": f"examples, {scenario.name}",
-                "value": ranks[0]["parts"],
+                "value": str(ranks[0]["parts"]),
                 "unit": "per rank and pass, update 1",
             },
         ]

@@ -34,11 +34,16 @@ def main() -> None:
             ("norm before clipping", [round(step["norm"], 4) for step in first["steps"]], "at each step"),
             ("differ after the first step", first["steps"][0]["examples"], "for example"),
         ):
-            numbers.append({"name": f"{name}: {what}", "value": value, "unit": unit})
+            numbers.append({"name": f"{name}: {what}", "value": _value(value), "unit": unit})
         holds = all(differ) if faulty else not any(differ)
         wanted = "some after each step" if faulty else "none at any step"
         checks.append({"name": f"copies that differ: {name}", "wanted": wanted, "found": f"{differ}", "holds": holds})
     (out / "numbers.json").write_text(json.dumps({"numbers": numbers, "checks": checks}, indent=1) + "\n")
+
+
+def _value(found):
+    """Numbers and words as they are, lists and tables as text."""
+    return json.dumps(found).replace('"', "") if isinstance(found, (list, dict)) else found
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def main() -> None:
             ("hash of what was loaded", [rank["loaded"] for rank in ranks], "by rank"),
             ("hash of the full model", [rank["models"] for rank in ranks], "by rank: sharded, then after each update"),
         ):
-            numbers.append({"name": f"{name}: {what}", "value": value, "unit": unit})
+            numbers.append({"name": f"{name}: {what}", "value": _value(value), "unit": unit})
         for what, wanted, got in (
             ("size", (14_067_712, 76), size),
             ("tensors by revision", origin, found),
@@ -48,6 +48,11 @@ def main() -> None:
         ):
             checks.append({"name": f"{what}: {name}", "wanted": f"{wanted}", "found": f"{got}", "holds": got == wanted})
     (out / "numbers.json").write_text(json.dumps({"numbers": numbers, "checks": checks}, indent=1) + "\n")
+
+
+def _value(found):
+    """Numbers and words as they are, lists and tables as text."""
+    return json.dumps(found).replace('"', "") if isinstance(found, (list, dict)) else found
 
 
 if __name__ == "__main__":

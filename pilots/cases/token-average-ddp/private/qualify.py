@@ -27,7 +27,7 @@ def main() -> None:
                 ("answer tokens", ranks[0]["tokens"], "per rank and pass, update 1"),
                 ("losses", [round(loss, 4) for loss in ranks[0]["losses"]], "as logged"),
             ):
-                numbers.append({"name": f"{name}: {what}", "value": value, "unit": unit})
+                numbers.append({"name": f"{name}: {what}", "value": _value(value), "unit": unit})
             faulty = source == "fault" and scenario.designated
             checks.append(
                 {
@@ -46,6 +46,11 @@ def main() -> None:
                 }
             )
     (out / "numbers.json").write_text(json.dumps({"numbers": numbers, "checks": checks}, indent=1) + "\n")
+
+
+def _value(found):
+    """Numbers and words as they are, lists and tables as text."""
+    return json.dumps(found).replace('"', "") if isinstance(found, (list, dict)) else found
 
 
 if __name__ == "__main__":

@@ -84,18 +84,18 @@ class _CaseWork:
     def grade(self) -> CaseGrade:
         """All replays, then what they come to."""
         maps = rehashed(self.objects, tuple(source for trial in self.trials for source in trial.sources))
-        initial = {trial.sources[0] for trial in self.trials}
+        initial = self.plan.cases[self.case.name]["workspace"]
         self.total = len(maps) * len(self.case.scenarios)
         found: dict[str, dict[str, Replay]] = {}
         for name, source in maps.items():
             found[name] = {}
             for scenario in self.case.scenarios:
                 replay = self.judge.judged(source, scenario, self.folder / name / scenario.name)
-                found[name][scenario.name] = expected(replay, name in initial and scenario.designated)
+                found[name][scenario.name] = expected(replay, name == initial and scenario.designated)
                 self.finished += 1
                 self.say(f"{self.case.name}: {replay.verdict}", self.finished, self.total)
         self.judge.drop_contents()
-        result = graded(self.case, self.plan.hash, found, self.trials, frozenset(initial))
+        result = graded(self.case, self.plan.hash, found, self.trials, initial)
         write_whole({self.layout.grades(self.case.name): dumps(result.model_dump(mode="json", by_alias=True))})
         return result
 
@@ -116,15 +116,18 @@ def expected(replay: Replay, registered: bool) -> Replay:
 
 def graded(
     case: Case, plan: str, sources: Mapping[str, Mapping[str, Replay]], trials: tuple[Submissions, ...],
-    initial: frozenset[str],
+    initial: str,
 ) -> CaseGrade:  # fmt: skip
-    """Verdicts of a case from those of its replays. Raises TraincheckError when a replay is missing."""
+    """Verdicts of a case from those of its replays; ``initial`` is the source that every trial began with.
+
+    Raises TraincheckError when a replay is missing.
+    """
     for name in sources:
         lacking = [one.name for one in case.scenarios if one.name not in sources[name]]
         if lacking:
             raise TraincheckError(f"source {name[:12]} was not replayed in {', '.join(lacking)}", "grade it again")
     counts = Counter(replay.verdict for replays in sources.values() for replay in replays.values())
-    problems = tuple(_problems(case, sources, initial))
+    problems = tuple(_problems(case, sources[initial]))
     return CaseGrade(
         plan=plan,
         case=case.name,
@@ -157,16 +160,15 @@ def _trial(case: Case, sources: Mapping[str, Mapping[str, Replay]], trial: Submi
     )
 
 
-def _problems(case: Case, sources: Mapping[str, Mapping[str, Replay]], initial: frozenset[str]) -> list[str]:
+def _problems(case: Case, replays: Mapping[str, Replay]) -> list[str]:
     """Why the case says nothing: the initial source does not do what it was chosen for."""
     found = []
-    for name in sorted(initial):
-        for scenario in case.scenarios:
-            replay = sources[name][scenario.name]
-            wanted = "expected_failure" if scenario.designated else "correct"
-            if replay.verdict != wanted and (scenario.designated or scenario.required):
-                found.append(
-                    f"the initial source is {replay.verdict} in scenario {scenario.name}, "
-                    f"{wanted.replace('_', ' ')} was wanted: {replay.reason}"
-                )
+    for scenario in case.scenarios:
+        replay = replays[scenario.name]
+        wanted = "expected_failure" if scenario.designated else "correct"
+        if replay.verdict != wanted and (scenario.designated or scenario.required):
+            found.append(
+                f"the initial source is {replay.verdict} in scenario {scenario.name}, "
+                f"{wanted.replace('_', ' ')} was wanted: {replay.reason}"
+            )
     return found

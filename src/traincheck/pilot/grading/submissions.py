@@ -84,6 +84,7 @@ def _read(trial: str, path: Path, plan: Plan, head: str | None) -> tuple[Submiss
         last = entry.hash
     if head is not None and head != last:
         raise LedgerError(f"{path} does not end with the recorded entry: it was cut off or went on")
-    if closed and not sources:
-        raise LedgerError(f"{path} has no initial snapshot")
+    planned = plan.cases[plan.trial(trial).case]["workspace"]
+    if closed and sources.get(0) != planned:
+        raise LedgerError(f"{path}: the trial did not begin with the planned workspace, {planned[:12]}")
     return Submissions(trial, tuple(sources.values())), closed

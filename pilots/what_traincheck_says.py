@@ -106,18 +106,19 @@ class Trying:
         return done.stdout
 
 
-def tried(case: CaseFolder, folder: Path) -> dict[str, Any]:
-    """Both sources of what is healthy, against the failure."""
+def tried(case: CaseFolder, folder: Path, chosen: list[str]) -> dict[str, Any]:
+    """Both sources of what is healthy, against the failure in the designated scenarios (or those of them chosen)."""
     trying = Trying(case, folder)
     scenarios = case.case.scenarios
-    designated = [scenario for scenario in scenarios if scenario.designated]
+    designated = [one for one in scenarios if one.designated and (not chosen or one.name in chosen)]
     controls: list[Run] = [(scenario.name, None) for scenario in scenarios if not scenario.designated]
     faulty: list[Run] = [(scenario.name, None) for scenario in designated]
     said: dict[str, Any] = {"case": case.case.name}
-    sources = {"controls": (controls[:-1] or controls, controls[-1:])}
+    unseen = [run for run in controls if run[0] == "fresh-seed"]
+    sources = {"controls": ([run for run in controls if run not in unseen], unseen)}
     if designated:
         right = [(scenario.name, f"oracles/{scenario.oracles[0]}") for scenario in designated]
-        sources["a right program"] = (right[:-1] or right, right[-1:])
+        sources["a right program"] = (right[:-1] or right, right[-1:] if len(right) > 1 else [])
     for name, (learn, held_out) in sources.items():
         rules = trying.learned(name.replace(" ", "-"), learn)
         said[name] = {
@@ -134,12 +135,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("cases", type=Path, nargs="+", metavar="CASE")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--scenario", action="append", default=[], help="Only these designated scenarios. Repeatable.")
     given = parser.parse_args()
     for path in given.cases:
         case = CaseFolder(path)
         folder = given.output.resolve() / case.case.name
         folder.mkdir(parents=True, exist_ok=True)
-        said = tried(case, folder)
+        said = tried(case, folder, given.scenario)
         (folder / "said.json").write_text(json.dumps(said, indent=1))
         for source in ("controls", "a right program"):
             for kind in ("healthy, not learned from", "faulty"):

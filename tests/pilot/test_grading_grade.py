@@ -89,6 +89,40 @@ def test_grading_again_runs_nothing_and_says_the_same(pilot: tuple[Path, CaseGra
     assert CaseGrade.model_validate_json(layout.grades("fake").read_bytes()) == found
 
 
+def test_a_fault_in_collecting_is_mended_without_training_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots, evaluator and plan are as they were; that the grader's code is another one is a deviation."""
+    layout, _ = closed_pilot.closed(tmp_path, {0: ["right"]})
+    before = grade(layout.root)
+    requests = asked(layout.grading_device)
+    layout.grades("fake").write_text("{}")  # what the faulty collector had made of it
+    monkeypatch.setattr("traincheck.pilot.planning.state.grader_hash", lambda: "f" * 64)
+    with pytest.raises(TraincheckError, match="grader was"):
+        grade(layout.root)
+    deviations.record(
+        layout.deviations,
+        deviations.Deviation(what="grader", why="final submissions were joined wrongly", found="f" * 64),
+    )
+    assert grade(layout.root) == before
+    assert CaseGrade.model_validate_json(layout.grades("fake").read_bytes()) == before[0]
+    assert asked(layout.grading_device) == requests
+
+
+def test_counts_again_from_the_files_of_the_attempts(pilot: tuple[Path, CaseGrade]) -> None:
+    """Without the grader's models: folders and JSON alone."""
+    folder, found = pilot
+    initial = closed_pilot.planning.load(folder / "pilot" / "plan.json").cases["fake"]["workspace"]
+    counts = dict.fromkeys(("correct", "incorrect", "expected_failure", "unknown"), 0)
+    for scenario in (folder / "pilot" / "grading" / "fake").glob("[0-9a-f]*/*"):
+        last = sorted(scenario.glob("attempt-*/verdict.json"))[-1]
+        verdict = json.loads(last.read_text())["attempt"]["verdict"]
+        if (scenario.parent.name, scenario.name, verdict) == (initial, "faulty", "incorrect"):
+            verdict = "expected_failure"
+        counts[verdict] += 1
+    assert counts == found.counts
+
+
 def test_a_published_source_runs_again(pilot: tuple[Path, CaseGrade], tmp_path: Path) -> None:
     """From the map in the store alone; the pilot's folder stays as it is."""
     folder, _ = pilot

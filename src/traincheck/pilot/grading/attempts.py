@@ -3,7 +3,8 @@
     <folder>/attempt-1/verdict.json     what this replay came to
     <folder>/attempt-1/out.log, err.log, config.json, records/   what it left; contents of tensors are deleted
 
-A replay that is done is not run again: its verdict is read, if it is of the same source, scenario, oracles and grader.
+A replay that is done is not run again: its verdict is read, if it is of the same source, scenario, oracles and
+evaluator.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -113,7 +115,7 @@ class CaseJudge:
         return any(not one.attempt.infrastructure for one in finished) or len(finished) == self.attempts
 
     def key(self, source: SourceMap, scenario: Scenario) -> str:
-        """Hash of what a verdict rests on: source, scenario, launch, tolerance, oracles, code of the grader."""
+        """Hash of what a verdict rests on: source, scenario, launch, tolerance, oracles, code of the evaluator."""
         case = self.setting.case.case
         return sha256(
             {
@@ -123,7 +125,7 @@ class CaseJudge:
                 "tolerance": case.tolerance.model_dump(mode="json"),
                 "inputs": list(case.inputs),
                 "oracles": [self.oracle_source(name).hash for name in scenario.oracles],
-                "grader": code_hash(),
+                "evaluator": evaluator_hash(),
             }
         )
 
@@ -194,7 +196,7 @@ class CaseJudge:
                 "source": source.hash,
                 "scenario": scenario.model_dump(mode="json"),
                 "launch": list(case.launch),
-                "grader": code_hash(),
+                "evaluator": evaluator_hash(),
             }
         )
         folder = self._folder / name / scenario.name
@@ -237,10 +239,15 @@ class _Requests:
         return name
 
 
-def code_hash() -> str:
-    """SHA-256 of the grader's code."""
+_EVALUATOR: Final = ("observer", "records.py", "comparison.py", "judging.py", "replaying.py")
+"""What a verdict rests on. The rest collects verdicts: a fault there is mended without training anything again."""
+
+
+def evaluator_hash() -> str:
+    """SHA-256 of the code that decides what a replay is worth."""
     here = Path(__file__).parent
-    lines = [f"{sha256_file(path)}  {path.relative_to(here).as_posix()}\n" for path in files_of(here)]
+    paths = [path for path in files_of(here) if path.relative_to(here).parts[0] in _EVALUATOR]
+    lines = [f"{sha256_file(path)}  {path.relative_to(here).as_posix()}\n" for path in paths]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,7 +196,7 @@ class Contents:
         for path in sorted(self._folder.glob("*.pt")):
             try:
                 yield from torch.load(path, map_location="cpu", weights_only=True, mmap=True).items()
-            except (RuntimeError, OSError, EOFError, ValueError):
+            except (RuntimeError, OSError, EOFError, ValueError, pickle.UnpicklingError):
                 continue  # a file that was cut off: what it held is missing
 
 
@@ -204,8 +204,3 @@ def drop_contents(folder: Path) -> None:
     """Delete tensor contents; digests stay."""
     for path in folder.rglob("*.pt*"):
         path.unlink(missing_ok=True)
-
-
-def clear(folder: Path) -> None:
-    """Delete a folder of records."""
-    shutil.rmtree(folder, ignore_errors=True)

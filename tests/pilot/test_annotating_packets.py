@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from tests.pilot.synthetic_pilot import Synthetic
 from traincheck.cli import app
 from traincheck.errors import TraincheckError
-from traincheck.pilot import events
+from traincheck.pilot import events, guard
 from traincheck.pilot.annotating.packets import Pilot, arm_texts, exported, packets
 from traincheck.pilot.annotating.redaction import MARK, Redactor, Start, revealing
 from traincheck.pilot.annotating.transcripts import said_by_agent
@@ -58,8 +59,8 @@ def test_what_shows_the_arm_is_taken_out_and_counted(made):
     by_arm = {}
     for row in record["packets"]:
         by_arm.setdefault(pilot.plan.trial(row["trial"]).arm, []).append(row["redactions"])
-    # The operator's line, the manual's line; the tool's path; the manual's path.
-    assert by_arm["optional"] == [{"line": 2, "name": 1, "file": 1}] * 2
+    # The operator's line, two of the manual; the tool's path; the manual's path.
+    assert by_arm["optional"] == [{"line": 3, "name": 1, "file": 1}] * 2
     assert by_arm["control"] == [{"line": 0, "name": 0, "file": 0}] * 2
     assert "redactions" not in whole  # a count would tell the arm
 
@@ -101,10 +102,10 @@ def test_files_that_only_one_arm_has_are_revealing_and_shared_lines_are_not(tmp_
         for file, text in more.items():
             (folder / file).write_text(text)
         starts.append(Start("case", capture(folder, objects), ("the same task for both",)))
-    lines, files = revealing(starts, objects)
-    assert lines == ["only the tool's page says it"]
-    assert files == ["TOOL.md"]
-    redact = Redactor(lines, files)
+    known = revealing(starts, objects)
+    assert known.lines == ("only the tool's page says it",)
+    assert known.files == ("TOOL.md",)
+    redact = known.redactor()
     assert redact("see ./docs/TOOL.md:\n  > only the tool's page says it!\nTOOL.mdx stays") == (
         f"see {MARK}:\n{MARK}\nTOOL.mdx stays"
     )
@@ -115,6 +116,28 @@ def test_the_arms_own_texts_are_known():
     texts = arm_texts()
     assert any("traincheck" in text.lower() for text in texts)
     assert len([text for text in texts if text.count("\n") > 5]) == 2  # the manual and the placebo's
+    refusals = [text for text in texts if text.startswith("raise ")]
+    assert refusals
+    assert all(any(text in line for line in guard.content().splitlines()) for text in refusals)
+
+
+def test_short_lines_are_taken_out_only_beside_revealing_ones():
+    manual = "## When\nUse it when a training run went wrong.\n"
+    redact = revealing([], Objects(Path("nowhere")), [manual]).redactor()
+    assert redact(f"exit code 0\n{manual}") == f"exit code 0\n{MARK}\n{MARK}\n"
+    assert redact("## When\nto stop") == "## When\nto stop"
+
+
+def test_that_the_tool_is_missing_shows_the_arm_and_is_taken_out():
+    redact = Redactor()
+    for line in (
+        "ModuleNotFoundError: No module named 'traincheck'",
+        "bash: traincheck: command not found",
+        "ImportError: cannot import name x from traincheck",
+    ):
+        assert redact(line) == MARK
+    assert redact("No module named 'transformers'") == "No module named 'transformers'"
+    assert redact.counts == {"line": 3, "name": 0, "file": 0}
 
 
 def test_a_pilot_without_transcripts_has_no_packets(tmp_path):

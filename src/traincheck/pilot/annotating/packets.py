@@ -13,7 +13,7 @@ from typing import Any, Final
 from traincheck.errors import TraincheckError
 from traincheck.pilot import events
 from traincheck.pilot.annotating.milestones import MILESTONES
-from traincheck.pilot.annotating.redaction import MARK, Redactor, Start, revealing
+from traincheck.pilot.annotating.redaction import MARK, Start, revealing
 from traincheck.pilot.annotating.transcripts import Shown, transcript
 from traincheck.pilot.canonical import sha256
 from traincheck.pilot.layout import Layout
@@ -73,12 +73,12 @@ def packets(pilot: Pilot, annotator: str, texts: Sequence[str]) -> list[Packet]:
     """
     if not pilot.ledgers:
         raise TraincheckError(f"no trial in {pilot.layout.root} has a transcript", "traincheck pilot run first")
-    lines, files = revealing([_start(pilot, trial) for trial in pilot.ledgers], pilot.objects, texts)
+    known = revealing([_start(pilot, trial) for trial in pilot.ledgers], pilot.objects, texts)
     names = sorted(pilot.ledgers)
     random.Random(sha256([pilot.plan.hash, annotator, "order"])).shuffle(names)
     found = []
     for trial in names:
-        redact = Redactor(lines, (*files, "manual.md"))
+        redact = known.redactor("manual.md", "sitecustomize.py")
         shown = tuple(
             replace(one, title=redact(one.title), text=redact(one.text))
             for one in transcript(pilot.ledgers[trial], pilot.device, pilot.objects, trial)
@@ -89,12 +89,14 @@ def packets(pilot: Pilot, annotator: str, texts: Sequence[str]) -> list[Packet]:
 
 
 def arm_texts() -> tuple[str, ...]:
-    """What only some arms are given: both manuals, and the sentences of the arms."""
+    """What only some arms see: both manuals, the sentences of the arms, and what the guard says in a traceback."""
     from traincheck.agents.manual import for_agents
+    from traincheck.pilot import guard
     from traincheck.pilot.packets import PLACEBO, SENTENCES
 
     sentences = [SENTENCES[arm].partition("{manual}")[0] for arm in SENTENCES]
-    return (for_agents(), PLACEBO.read_text(encoding="utf-8"), *sentences)
+    refusals = [line.strip() for line in guard.content().splitlines() if line.strip().startswith("raise ")]
+    return (for_agents(), PLACEBO.read_text(encoding="utf-8"), *refusals, *sentences)
 
 
 def exported(pilot: Pilot, annotator: str, made: Sequence[Packet]) -> tuple[dict[str, str], dict[str, Any]]:

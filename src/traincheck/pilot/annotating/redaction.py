@@ -17,8 +17,11 @@ from traincheck.pilot.sources import Objects, SourceMap
 
 MARK: Final = "▇▇▇"
 _WORD: Final = re.compile(r"[\w./@-]*traincheck[\w./@-]*", re.IGNORECASE)
+_ABSENCE: Final = re.compile(r"no module named|not found|no such file|cannot import", re.IGNORECASE)
+"""Said of the tool, it shows an arm without it."""
 _SHORTEST: Final = 16
-"""Characters of a line that is taken for revealing; shorter ones (``import torch``) stand everywhere."""
+"""Characters of a line that is revealing wherever it stands; shorter ones (``import torch``) stand everywhere, and are
+taken out only in a text that has longer ones."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,20 @@ class Redactor:
     lines: Sequence[str] = ()
     files: Sequence[str] = ()
     """Names of files that not all arms have."""
+    short: frozenset[str] = frozenset()
+    """Whole lines, without the spaces around them, that are taken out beside revealing ones."""
     counts: dict[str, int] = field(default_factory=lambda: {"line": 0, "name": 0, "file": 0})
 
     def __call__(self, text: str) -> str:
         """``text`` without it."""
-        return "\n".join(self._line(line) for line in text.split("\n"))
+        lines = text.split("\n")
+        whole = [any(held in line for held in self.lines) for line in lines]
+        if any(whole):
+            whole = [one or line.strip() in self.short for one, line in zip(whole, lines, strict=True)]
+        return "\n".join(self._line(line, one) for line, one in zip(lines, whole, strict=True))
 
-    def _line(self, line: str) -> str:
-        if any(held in line for held in self.lines):
+    def _line(self, line: str, whole: bool) -> str:
+        if whole or (_WORD.search(line) and _ABSENCE.search(line)):
             self.counts["line"] += 1
             return MARK
         line, found = _WORD.subn(MARK, line)
@@ -56,8 +65,21 @@ class Redactor:
         return line
 
 
-def revealing(starts: Iterable[Start], objects: Objects, texts: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """Lines and file names by which an arm is known, sorted; ``texts`` (manuals) are revealing as a whole.
+@dataclass(frozen=True)
+class Revealing:
+    """By what an arm is known, sorted."""
+
+    lines: tuple[str, ...]
+    files: tuple[str, ...]
+    short: frozenset[str]
+
+    def redactor(self, *files: str) -> Redactor:
+        """A redactor that has counted nothing yet; ``files`` are more names."""
+        return Redactor(self.lines, (*self.files, *files), self.short)
+
+
+def revealing(starts: Iterable[Start], objects: Objects, texts: Sequence[str] = ()) -> Revealing:
+    """By what the arms of these trials are known; ``texts`` (manuals) are revealing as a whole.
 
     Raises SourceError when an object is missing.
     """
@@ -78,7 +100,8 @@ def revealing(starts: Iterable[Start], objects: Objects, texts: Sequence[str] = 
                         names.add(PurePosixPath(path).name)
         said: list[set[str]] = [{line for message in start.messages for line in _lines(message)} for start in group]
         lines.update(line for one in said for line in one if not all(line in other for other in said))
-    return sorted(lines), sorted(names)
+    short = {line.strip() for text in texts for line in text.splitlines() if 0 < len(line.strip()) < _SHORTEST}
+    return Revealing(tuple(sorted(lines)), tuple(sorted(names)), frozenset(short))
 
 
 def _files(packet: SourceMap) -> Mapping[str, str]:

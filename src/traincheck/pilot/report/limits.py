@@ -118,9 +118,8 @@ def _cases(report: Report) -> list[str]:
     for case in report["cases"]:
         held = case["qualified"]
         if not held["given"]:
-            found.append(
-                f"No qualification of case {case['case']} was given: that fault and fix are real is not shown here."
-            )
+            what = "fault and fix are real" if case["kind"] == "failure" else "it has no fault"
+            found.append(f"No qualification of case {case['case']} was given: that {what} is not shown here.")
         elif held["changed"]:
             found.append(
                 f"Case {case['case']} was qualified in another state: {', '.join(held['changed'])} changed since."

@@ -164,7 +164,7 @@ def validation(report: Report) -> Table:
         held = row["validation"]
         for one in held["commands"]:
             rows.append(
-                [row["trial"], row["arm"], one["command"][:200], str(one["times"]), str(one["sources"]),
+                [row["trial"], row["arm"], shortened(one["command"], 200), str(one["times"]), str(one["sources"]),
                  ", ".join(map(str, one["devices"])), number(one["device_seconds"], 3),
                  ", ".join(f"{name} x {count}" for name, count in one["outcomes"].items())]
             )  # fmt: skip
@@ -362,6 +362,11 @@ def number(value: Any, digits: int = 1) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def shortened(text: str, most: int) -> str:
+    """``text`` with at most so many characters, the cut shown."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def interval(held: Mapping[str, Any], digits: int) -> str:

@@ -17,7 +17,7 @@ from traincheck.pilot.ledger import Entry, read
 from traincheck.strictjson import dumps
 
 FILE: Final = "reconciled.json"
-APART_S: Final = 2.0
+APART_S: Final = 5.0
 """By how much the two may tell the time of one answer differently."""
 
 _FIELDS: Final = ("input", "cached_input", "output", "reasoning")

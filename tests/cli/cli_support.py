@@ -23,6 +23,15 @@ COMMANDS = (
     ("invariants", "merge"),
     ("invariants", "diff"),
     ("invariants", "suppress"),
+    ("pilot",),
+    ("pilot", "plan"),
+    ("pilot", "run"),
+    ("pilot", "grade"),
+    ("pilot", "qualify"),
+    ("pilot", "replay"),
+    ("pilot", "deviation"),
+    ("pilot", "annotate"),
+    ("pilot", "report"),
 )
 
 

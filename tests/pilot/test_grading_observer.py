@@ -95,6 +95,31 @@ def test_records_of_a_training(trained: tuple[str, Records, str]) -> None:
     }
 
 
+def test_generators_that_nobody_seeded_are_told_from_seeded_ones(tmp_path: Path) -> None:
+    """The system seeds them anew in every run, and libraries draw from them: that is no state of the training."""
+    program = """
+        import random
+        import torch
+        import numpy
+        random.random()
+        {seed}
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(2):
+            [random.random() for _ in range(700)], numpy.random.rand(1300)
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+    """
+    found = {}
+    for name, seed in (("none", ""), ("one", "random.seed(1); numpy.random.seed(1)"), ("two", "random.seed(2)")):
+        done, records = observed(tmp_path / name, program.replace("{seed}", seed))
+        assert done.returncode == 0, done.stderr
+        found[name] = [records.ranks[0].steps[number].generators_after for number in (1, 2)]
+    assert [one["python"] for one in found["none"]] == [one["numpy"] for one in found["none"]] == ["unseeded"] * 2
+    assert len({one["python"] for name in ("one", "two") for one in found[name]}) == 4
+    assert [one["numpy"] == "unseeded" for name in ("one", "two") for one in found[name]] == [False, False, True, True]
+
+
 def test_each_content_is_kept_once(trained: tuple[str, Records, str]) -> None:
     import torch
 

@@ -37,12 +37,28 @@ class Ending:
         """Optimizer steps so far."""
         self.final: Callable[[], Any] | None = None
         """Gives the state that the program ends with."""
+        self.seeds: dict[str, Any] = {}
+        """States that the system gave the generators of Python and numpy, before the program could seed them."""
 
     def watch(self) -> None:
         """Look at how this process ends, and at nothing else."""
         sys.excepthook = self._raised
         atexit.register(self._ended)
         os.register_at_fork(after_in_child=self._forked)
+
+    def python_seeded(self, module: Any) -> None:
+        """Python's ``random`` has just been imported. Raises nothing."""
+        try:
+            self.seeds["python"] = module.getstate()[1][:-1]
+        except Exception as error:
+            self.fault(error)
+
+    def numpy_seeded(self, module: Any) -> None:
+        """``numpy.random`` has just been imported. Raises nothing."""
+        try:
+            self.seeds["numpy"] = tuple(module.get_state()[1].tolist())
+        except Exception as error:
+            self.fault(error)
 
     @property
     def folder(self) -> str:

@@ -30,7 +30,7 @@ class Observer:
         self._ending = ending
         self._models = Models()
         self._contents = Contents()
-        self._generators = Generators()
+        self._generators = Generators(ending.seeds)
         self._calls = threading.local()
         """``depth``: of module calls in this thread."""
         self._optimizers: list[Any] = []
@@ -96,7 +96,6 @@ class Observer:
     # -- what is written ----------------------------------------------------------------------------------------------
 
     def _input(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._generators.look()
         if self._models.seen(module):
             found = inputs(module, args, kwargs)
             self._inputs.append({name: digest(plain(tensor)) for name, tensor in sorted(found.items())})

@@ -18,43 +18,33 @@ if TYPE_CHECKING:
 _NAME = "_replay_observer"
 
 
-class _UntilTorch:
-    """A finder that finds nothing of its own: torch comes from the finders behind it, and is observed from then on."""
+class _Loaded:
+    """A finder that finds nothing of its own, and acts right after certain modules, which others find, have run."""
 
-    def __init__(self, ending: Any) -> None:
-        self._ending = ending
+    def __init__(self, actions: Any) -> None:
+        self._actions = actions
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch" or self not in sys.meta_path:
+        if name not in self._actions:
             return None
-        sys.meta_path.remove(self)
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None else None
+            spec = find(name, path, target) if find is not None and finder is not self else None
             if spec is not None:
-                self._follow(spec.loader)
+                self._follow(spec.loader, self._actions.pop(name))
                 return spec
         return None
 
-    def _follow(self, loader: Any) -> None:
-        """Start right after torch has run; the loader is left as it was."""
+    def _follow(self, loader: Any, action: Any) -> None:
+        """The loader is left as it was."""
         run = loader.exec_module
 
         def exec_module(module: Any) -> None:
             loader.__dict__.pop("exec_module", None)
             run(module)
-            _start(self._ending)
+            action(module)
 
         loader.exec_module = exec_module
-
-
-def _start(ending: Any) -> None:
-    try:
-        from _replay_observer import steps  # type: ignore[import-not-found]
-
-        steps.Observer(ending).install()
-    except Exception as error:
-        ending.fault(error)
 
 
 def _watch() -> None:
@@ -72,10 +62,20 @@ def _watch() -> None:
 
     ending = Ending(records)
     ending.watch()
-    if "torch" in sys.modules:  # by a .pth file
-        _start(ending)
-    else:
-        sys.meta_path.insert(0, _UntilTorch(ending))
+    actions = {"random": ending.python_seeded, "numpy.random": ending.numpy_seeded, "torch": lambda _: _start(ending)}
+    for name in list(actions):
+        if name in sys.modules:  # by a .pth file
+            actions.pop(name)(sys.modules[name])
+    sys.meta_path.insert(0, _Loaded(actions))
+
+
+def _start(ending: Any) -> None:
+    try:
+        from _replay_observer import steps  # type: ignore[import-not-found]
+
+        steps.Observer(ending).install()
+    except Exception as error:
+        ending.fault(error)
 
 
 def _chain() -> None:

@@ -21,7 +21,7 @@ _MOST: Final = 16_000
 """Characters of a command's output that are shown."""
 
 
-@tool(name=REQUEST)
+@tool(name=REQUEST, parallel=True)
 def request_device(trial: Trial) -> Tool:
     """Devices, by the queue."""
 

@@ -13,7 +13,7 @@ from traincheck.cli import app
 from traincheck.errors import TraincheckError
 from traincheck.pilot import planning
 from traincheck.pilot.layout import Layout
-from traincheck.pilot.planning import deviations, state
+from traincheck.pilot.planning import advice, deviations, state
 from traincheck.pilot.planning.verifying import differences
 
 
@@ -157,6 +157,15 @@ def test_a_case_that_needs_more_devices_than_there_are_is_refused(tmp_path):
         planning.freeze(planning.read_draft(draft(tmp_path, ["broken"], arms=["control"])), tmp_path)
 
 
+def test_what_a_plan_lacks_is_said(frozen):
+    assert advice.lacks(frozen) == [
+        "1 trial of each case, arm and solver: fewer than 5.",
+        "1 model: fewer than 2.",
+        "No arm placebo: the effect of reading any manual is in that of reading ours.",
+        "One case: nothing is learnt of others.",
+    ]
+
+
 def test_the_command_prints_the_order_and_what_can_be_shown(tmp_path):
     case_folder(tmp_path / "broken", "broken")
     path = draft(tmp_path, ["broken"], arms=["control", "optional"], trials=5)
@@ -167,6 +176,8 @@ def test_the_command_prints_the_order_and_what_can_be_shown(tmp_path):
     assert plan.hash in run.output
     assert all(trial.id in run.output for trial in plan.order)
     assert "5 trials an arm; detectable is" in run.output
+    assert "note: 1 model: fewer than 2." in run.output
+    assert "fewer than 5" not in run.output
     again = CliRunner().invoke(app, ["pilot", "plan", str(path), "-o", str(target)])
     assert again.exit_code == 2
     printed = CliRunner().invoke(app, ["pilot", "plan", str(path), "-o", str(target), "--force", "--json"])

@@ -217,6 +217,10 @@ def test_trials_without_end_or_without_ledger_do_not_count(tmp_path):
     pilot.write()
     held = content(pilot)
     assert row(held, optional)["reasons"] == ["it was not run"]
+    deviations.record(
+        pilot.layout.deviations, deviations.Deviation(what="not run", why="the provider was down", trial=optional.id)
+    )
+    assert row(content(pilot), optional)["reasons"] == ["it was not run: the provider was down"]
     assert "its ledger has no end" in row(held, control)["reasons"]
 
 

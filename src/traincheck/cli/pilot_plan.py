@@ -38,7 +38,7 @@ def plan(
     """
     from traincheck.cli._paths import fresh_file, input_file
     from traincheck.pilot import planning
-    from traincheck.pilot.planning import power
+    from traincheck.pilot.planning import advice, power
 
     input_file(draft, "a draft of a plan")
     fresh_file(output, force)
@@ -52,4 +52,6 @@ def plan(
     )
     for text in power.sentences(frozen.detectable):
         _output.say(text)
+    for text in advice.lacks(frozen):
+        _output.note(f"note: {text}")
     _output.say(f"plan: {output}, hash {frozen.hash}")

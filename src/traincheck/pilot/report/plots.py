@@ -32,7 +32,8 @@ def _curves(case: str, held: Sequence[Mapping[str, Any]], arms: Sequence[str], l
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(_LEFT - 6, y + 4, f"{share:.0%}", "end"))
     for part in (0.0, 0.5, 1.0):
-        parts.append(_text(_along(part * longest, longest), _HEIGHT - 8, f"{part * longest:,.0f} s", "middle"))
+        anchor = "end" if part == 1.0 else "middle"  # the last one must not be cut off
+        parts.append(_text(_along(part * longest, longest), _HEIGHT - 8, f"{part * longest:,.0f} s", anchor))
     for row in held:
         css = f"c{arms.index(row['arm']) % COLOURS}"
         points, last = [], 1.0

@@ -43,6 +43,7 @@ def sections(report: Report) -> list[Section]:
                 "M1 hypothesis before the first device request, M2 diagnosis supported by source, M3 diagnosis "
                 "supported by a run, M4 wrong explanation rejected by a run, M5 true origin identified. "
                 "Tokens are bounds.",
+                tables.blinding(report),
             ),
             (tables.milestones(report), tables.alphas(report), tables.disagreements(report)),
         ),

@@ -90,6 +90,15 @@ def disagreements(report: Report) -> Table:
     return Table("Disagreements", ["trial", "milestone", "said"], rows)
 
 
+def blinding(report: Report) -> str:
+    """Whether annotators could tell arms apart, in words."""
+    held = report["blinding"]
+    if not held["guesses"]:
+        return "No annotator guessed an arm: whether blinding held is not known."
+    chance = f" ({held['by_chance']:.0%} by chance)" if held["by_chance"] is not None else ""
+    return f"Annotators guessed the arm right in {held['right']} of {held['guesses']} guesses{chance}."
+
+
 def comparisons(report: Report) -> Table:
     """Paired ratios."""
     rows = [
@@ -98,7 +107,7 @@ def comparisons(report: Report) -> Table:
         for row in report["comparisons"]
     ]  # fmt: skip
     headers = ["arm", "against", "analysis", "scope", "measure", ">blocks", ">with both", ">with one censored",
-               ">ratio (geometric mean)", ">95 % interval"]  # fmt: skip
+               ">ratio (geometric mean)", "95 % interval"]  # fmt: skip
     return Table("Paired ratios", headers, rows)
 
 
@@ -114,7 +123,7 @@ def restricted(report: Report) -> Table:
                  number(held["control"]), number(held["difference"]), interval(held, 1)]
             )  # fmt: skip
     headers = ["arm", "against", "analysis", "scope", "up to, s", ">arm s", ">reference s", ">difference s",
-               ">95 % interval"]  # fmt: skip
+               "95 % interval"]  # fmt: skip
     return Table("Restricted mean of adjusted time without a repair", headers, rows)
 
 

@@ -19,7 +19,8 @@ def reasons(pilot: Read, trial: TrialRead) -> list[str]:
         if one.what == DECLARED and one.trial in (None, planned.id)
     ]
     if not trial.entries:
-        return [*found, trial.broken or "it was not run"]
+        why = [one.why for one in pilot.deviations if one.trial == planned.id and one.what != DECLARED]
+        return [*found, trial.broken or ": ".join(["it was not run", *why])]
     if trial.broken is not None:
         found.append(trial.broken)
     found += [text for text in pilot.problems if text.startswith(f"trials/{planned.id}/")]  # of its ledger's end

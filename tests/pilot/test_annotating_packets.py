@@ -85,6 +85,7 @@ def test_no_clock_is_in_a_packet(made):
     files, _ = exported(read, "ann", made_packets)
     for packet in made_packets:
         held = json.loads(files[f"{packet.name}.json"])
+        assert held["plan"] == read.plan.hash
         assert {key for event in held["events"] for key in event} == {"number", "kind", "title", "text"}
         assert str(packet.events[0].at_ns) not in files[f"{packet.name}.md"]
 

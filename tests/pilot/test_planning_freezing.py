@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.pilot.synthetic_pilot import case_folder, draft
 from traincheck.cli import app
 from traincheck.errors import TraincheckError
-from traincheck.pilot import planning
+from traincheck.pilot import heads, planning
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.planning import advice, deviations, state
 from traincheck.pilot.planning.verifying import differences
@@ -116,7 +116,8 @@ def test_a_recorded_deviation_lets_just_that_change_through(frozen, tmp_path):
     )
     assert run.exit_code == 0, run.output
     (held,) = deviations.load(layout.deviations)
-    assert (held.what, held.why, held.trial) == ("case broken: task", "a typing error", None)
+    assert (held.what, held.why, held.trial, held.plan) == ("case broken: task", "a typing error", None, frozen.hash)
+    assert list(heads.problems(layout.heads)) == []
     plan = planning.load(layout.plan)
     assert set(planning.verify(plan, layout.root, layout.deviations)) == {"case broken: task"}
     with pytest.raises(TraincheckError):  # without the ledger it is refused
@@ -135,6 +136,17 @@ def test_deviations_are_a_ledger_that_nobody_changes(frozen, tmp_path):
     path.write_text(path.read_text().replace('"one"', '"won"'))
     with pytest.raises(TraincheckError, match="was changed"):
         deviations.load(path)
+
+
+def test_a_deviation_that_was_cut_off_is_missed(frozen, tmp_path):
+    layout = Layout(tmp_path / "out")
+    for why in ("one", "two"):
+        words = ["pilot", "deviation", str(layout.root), "--what", "x", "--why", why]
+        assert CliRunner().invoke(app, words).exit_code == 0
+    layout.deviations.write_bytes(layout.deviations.read_bytes().splitlines(keepends=True)[0])
+    assert list(heads.problems(layout.heads)) == [
+        "deviations.jsonl: the ledger does not end with the recorded entry, it was cut off or went on"
+    ]
 
 
 def test_drafts_with_faults_are_refused(tmp_path):

@@ -112,7 +112,7 @@ def _import(layout: Layout, answers: Path) -> dict[str, Any]:
         given, sha = importing.read_answers(answers)
         annotation = importing.joined(pilot, given, sha, packets(pilot, given.annotator, arm_texts()))
     except TraincheckError as error:
-        importing.keep_rejected(layout, answers, error.message)
+        importing.keep_rejected(layout, pilot.plan.hash, answers, error.message)
         raise
     path = importing.keep(layout, annotation)
     reached = sum(one is not None for trial in annotation.trials.values() for one in trial.milestones.values())

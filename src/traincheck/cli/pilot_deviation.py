@@ -57,7 +57,8 @@ def deviation(
     if what is not None and why is not None:
         changed = differences(plan, pilot).get(what)
         found = changed.now if changed else None
-        deviations.record(layout.deviations, deviations.Deviation(what=what, why=why, trial=trial, found=found))
+        one = deviations.Deviation(what=what, why=why, trial=trial, found=found, plan=plan.hash)
+        deviations.record(layout.deviations, one)
     held = deviations.load(layout.deviations)
     if as_json:
         _output.print_json({"plan": plan.hash, "deviations": [one.model_dump(mode="json") for one in held]})

@@ -87,14 +87,14 @@ def keep(layout: Layout, annotation: Annotation) -> Path:
     return path
 
 
-def keep_rejected(layout: Layout, path: Path, why: str) -> None:
+def keep_rejected(layout: Layout, plan: str, path: Path, why: str) -> None:
     """Keep a refused file and the reason, by its hash. Raises OSError."""
     content = path.read_bytes()
     folder = layout.annotations / "rejected"
     folder.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(content).hexdigest()[:16]
     (folder / f"{name}.answers").write_bytes(content)
-    write_whole({folder / f"{name}.json": dumps({"file": path.name, "reason": why})})
+    write_whole({folder / f"{name}.json": dumps({"plan": plan, "file": path.name, "reason": why})})
 
 
 def load(layout: Layout) -> dict[str, Annotation]:

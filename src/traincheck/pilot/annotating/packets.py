@@ -106,9 +106,10 @@ def exported(pilot: Pilot, annotator: str, made: Sequence[Packet]) -> tuple[dict
     """
     files = {"README.md": _instructions(), ANSWERS: dumps(_template(pilot, annotator, made))}
     for packet in made:
-        files[f"{packet.name}.md"] = _page(packet)
+        files[f"{packet.name}.md"] = _page(packet, pilot.plan.hash)
         files[f"{packet.name}.json"] = dumps(
             {
+                "plan": pilot.plan.hash,
                 "packet": packet.name,
                 "case": packet.case,
                 "events": [
@@ -174,8 +175,8 @@ def _instructions() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _page(packet: Packet) -> str:
-    parts = [f"# {packet.name} (case {packet.case})"]
+def _page(packet: Packet, plan: str) -> str:
+    parts = [f"# {packet.name} (case {packet.case})", f"Plan {plan}"]
     for one in packet.events:
         fence = "`" * max(3, _longest_fence(one.text) + 1)
         parts.append(f"## {one.number}. {escape(one.title)}\n\n{fence}text\n{one.text}\n{fence}")

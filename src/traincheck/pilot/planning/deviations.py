@@ -7,6 +7,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from traincheck.pilot import heads
+from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Ledger, LedgerError, read
 
 KIND: Final = "deviation"
@@ -24,13 +26,19 @@ class Deviation(BaseModel):
     """Of a changed hash or version: what it is now. A later change is another deviation."""
     trial: str | None = None
     """The trial it concerns; None: all of them."""
+    plan: str | None = None
+    """Hash of the plan that was deviated from."""
 
 
 def record(path: Path, deviation: Deviation) -> None:
-    """Append to the ledger at ``path``. Raises LedgerError when it is broken, OSError."""
+    """Append to a pilot's ledger at ``path``; its new end is kept in ``heads.json`` beside it.
+
+    Raises LedgerError when it is broken, OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with Ledger(path) as ledger:
-        ledger.add(KIND, deviation.model_dump(mode="json"))
+        head = ledger.add(KIND, deviation.model_dump(mode="json")).hash
+    heads.record(Layout(path.parent).heads, path, head)
 
 
 def load(path: Path) -> tuple[Deviation, ...]:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from traincheck.errors import TraincheckError
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Ledger, read
+from traincheck.pilot.planning import load
 
 _KIND: Final = "report_failed"
 
 
 def record(layout: Layout, why: str) -> None:
     """Keep that a report could not be made. Raises LedgerError, OSError."""
+    try:
+        plan = load(layout.plan).hash
+    except TraincheckError:  # it may be what is wrong
+        plan = None
     layout.report.mkdir(parents=True, exist_ok=True)
     with Ledger(layout.report / "failures.jsonl") as ledger:
-        ledger.add(_KIND, {"why": why})
+        ledger.add(_KIND, {"plan": plan, "why": why})
 
 
 def kept(layout: Layout) -> dict[str, Any]:

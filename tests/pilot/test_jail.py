@@ -218,6 +218,19 @@ def test_tools_are_on_the_path_and_read_only(tmp_path: Path) -> None:
         assert inside(place, "sh", "-c", "echo > /mnt/tools/0/bin/some-agent").returncode != 0
 
 
+def test_a_user_namespace_does_as_well_for_who_is_not_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jail, "_NAMESPACES", ("--mount", "--pid", "--net", "--ipc", "--uts", "--user"))
+    monkeypatch.setattr(jail, "_AS_ROOT", ("--map-root-user",))
+    with trial_place(tmp_path, "control") as place:
+        assert "train.py" in inside(place, "ls").stdout
+        assert python(place, "import traincheck", "-I").returncode != 0
+        for path in installed.traces():
+            assert inside(place, "test", "-s", str(path)).returncode != 0
+        assert inside(place, "ls", "-A", str(tmp_path)).stdout == ""
+        assert inside(place, "umount", "/proc").returncode != 0
+        assert inside(place, "mount", "-t", "tmpfs", "none", "/mnt/work").returncode != 0
+
+
 def test_what_can_not_be_built_says_what_the_kernel_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jail, "_devices", lambda top: iter(["mount --bind /nosuch /mnt"]))
     broken = Jail(tmp_path)
@@ -237,6 +250,15 @@ def test_local_is_chosen_only_with_a_warning(tmp_path: Path, monkeypatch: pytest
         places.choose("jail", tmp_path)
     with pytest.raises(TraincheckError, match="docker"):
         places.choose("docker", tmp_path)
+
+
+def test_local_ends_what_a_solver_left_running(tmp_path: Path) -> None:
+    mark = f"sleep 96{os.getpid()}"
+    with trial_place(tmp_path, "control", sandbox="local") as place:
+        inside(place, "sh", "-c", f"setsid {mark} > /dev/null 2>&1 & sleep 0.2")
+        assert _living(mark)
+    time.sleep(0.3)
+    assert not _living(mark)
 
 
 def test_local_scrubs_variables_and_says_where_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

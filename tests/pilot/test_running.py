@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,8 @@ from typer.testing import CliRunner
 
 from traincheck.cli import app
 from traincheck.errors import TraincheckError
-from traincheck.pilot import events, running
+from traincheck.pilot import events, jail, running
+from traincheck.pilot.inspecting.solvers import RECOVERIES
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Ledger, read
 from traincheck.pilot.plan import Plan
@@ -25,25 +31,30 @@ DRAFT = """
 schema = 1
 name = "small"
 cases = ["tiny"]
-arms = ["control", "optional"]
+arms = {arms}
 trials = 1
 {more}
 [budgets]
-time_s = 60
-working_time_s = 60
-tokens = 100000
-device_seconds = 30.0
+time_s = {time_s}
+working_time_s = {working_time_s}
+tokens = {tokens}
+device_seconds = {device_seconds}
 [[solvers]]
-name = "never-submits"
+name = "agent"
 agent = "scripted"
 model = "mockllm/model"
-script = "never-submits"
+script = "{script}"
 """
+GIVEN = {
+    "arms": '["control", "optional"]', "more": "", "time_s": 60, "working_time_s": 60, "tokens": 100000,
+    "device_seconds": 30.0, "script": "never-submits",
+}  # fmt: skip
 
 
-def frozen(tmp_path: Path, more: str = "") -> Path:
+def frozen(tmp_path: Path, change: Callable[[Path], None] = lambda case: None, **given: Any) -> Path:
     shutil.copytree(CASES / "tiny-accumulation", tmp_path / "tiny")
-    (tmp_path / "draft.toml").write_text(DRAFT.format(more=more))
+    change(tmp_path / "tiny")
+    (tmp_path / "draft.toml").write_text(DRAFT.format(**{**GIVEN, **given}))
     write(freeze(read_draft(tmp_path / "draft.toml"), tmp_path), tmp_path, tmp_path / "plan.json")
     return tmp_path / "plan.json"
 
@@ -107,7 +118,7 @@ def test_a_pilot_is_gone_on_with_only_by_its_own_plan(tmp_path: Path) -> None:
     with pytest.raises(TraincheckError, match="there is a pilot in"):
         running.prepare(plan, tmp_path / "out", resume=False)
     assert running.prepare(plan, tmp_path / "out", resume=True).plan == load(plan)
-    (tmp_path / "draft.toml").write_text(DRAFT.format(more="seed = 9"))
+    (tmp_path / "draft.toml").write_text(DRAFT.format(**{**GIVEN, "more": "seed = 9"}))
     write(freeze(read_draft(tmp_path / "draft.toml"), tmp_path), tmp_path, tmp_path / "other.json")
     with pytest.raises(TraincheckError, match="holds a pilot of plan"):
         running.prepare(tmp_path / "other.json", tmp_path / "out", resume=True)
@@ -136,6 +147,24 @@ def test_a_trial_that_was_cut_off_is_closed_as_such_and_not_run_again(tmp_path: 
     assert "device.jsonl" in heads
 
 
+def test_trials_out_of_their_order_are_a_deviation(tmp_path: Path) -> None:
+    pilot = running.prepare(frozen(tmp_path), tmp_path / "out", resume=False)
+    first, second = (trial.id for trial in pilot.plan.order)
+    pilot._say_what_is_otherwise([first])
+    assert deviations.load(pilot.layout.deviations) == ()
+    pilot._say_what_is_otherwise([second])
+    (told,) = deviations.load(pilot.layout.deviations)
+    assert told.what == "trials were run out of their order"
+
+
+def test_a_place_without_isolation_is_a_deviation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jail, "available", lambda: jail.Support(False, "no namespaces"))
+    pilot = running.prepare(frozen(tmp_path), tmp_path / "out", resume=False)
+    pilot._say_what_is_otherwise([trial.id for trial in pilot.plan.order])
+    (told,) = deviations.load(pilot.layout.deviations)
+    assert "NO ISOLATION" in told.why
+
+
 @pytest.mark.slow
 def test_a_finished_pilot_that_is_gone_on_with_stays_as_it_is(tmp_path: Path) -> None:
     plan = frozen(tmp_path)
@@ -147,3 +176,96 @@ def test_a_finished_pilot_that_is_gone_on_with_stays_as_it_is(tmp_path: Path) ->
     again = CliRunner().invoke(app, ["pilot", "run", str(plan), "-o", str(tmp_path / "out"), "--resume", "--json"])
     assert again.exit_code == 0, again.output
     assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("ledger.jsonl")}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not jail.available().ok, reason="without a jail every audit tells leaks, and trials go on")
+def test_a_trial_whose_packet_leaks_is_not_begun(tmp_path: Path) -> None:
+    def leaking(case: Path) -> None:
+        with (case / "workspace" / "README.md").open("a") as file:
+            file.write("\ntraincheck-canary-tiny-accumulation-c41d7e0a92f8\n")
+
+    plan = frozen(tmp_path, change=leaking)
+    result = CliRunner().invoke(app, ["pilot", "run", str(plan), "-o", str(tmp_path / "out"), "--json"])
+    assert result.exit_code == 3, result.output
+    for row in json.loads(result.stdout)["trials"]:
+        assert row["closed"] == "interrupted"
+        assert row["leaks"] == ["work/README.md: the canary of case tiny-accumulation"]
+        assert "is not begun" in row["failure"]
+        kinds = [entry.kind for entry in read(Layout(tmp_path / "out").ledger(row["trial"]))]
+        assert kinds == ["opened", "audited", "submitted", "closed"]
+
+
+LIMITS = {
+    "tokens": ("never-ends", {"tokens": 2000}),
+    "time": ("sleeps", {"time_s": 4}),
+    "working_time": ("sleeps", {"working_time_s": 4}),
+    "device_seconds": ("holds-devices", {"device_seconds": 2.0}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", LIMITS)
+def test_a_budget_that_is_used_up_ends_the_trial(tmp_path: Path, budget: str) -> None:
+    script, changes = LIMITS[budget]
+    plan = frozen(tmp_path, script=script, arms='["control"]', **changes)
+    result = CliRunner().invoke(app, ["pilot", "run", str(plan), "-o", str(tmp_path / "out"), "--json"])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["trials"]
+    assert row["closed"] == "limit"
+    entries = list(read(Layout(tmp_path / "out").ledger(row["trial"])))
+    assert [entry.data["budget"] for entry in entries if entry.kind == "limit_reached"] == [budget]
+    assert entries[-1].data["devices_held"] == 0
+    begun_ns = next(entry.at_ns for entry in entries if entry.kind == "turn_started")
+    reached_ns = next(entry.at_ns for entry in entries if entry.kind == "limit_reached")
+    assert (reached_ns - begun_ns) / 1e9 < 25  # a command of 30 s was not waited for
+    device = list(read(Layout(tmp_path / "out").device))
+    assert device[-1].data == {"held": 0}
+
+
+@pytest.mark.slow
+def test_a_solver_that_can_not_recover_is_told_as_such(tmp_path: Path) -> None:
+    plan = frozen(tmp_path, script="dies-for-good", arms='["control"]')
+    result = CliRunner().invoke(app, ["pilot", "run", str(plan), "-o", str(tmp_path / "out"), "--json"])
+    (row,) = json.loads(result.stdout)["trials"]
+    assert row["closed"] == "solver_failed"
+    entries = list(read(Layout(tmp_path / "out").ledger(row["trial"])))
+    failures = [entry.data["recovers"] for entry in entries if entry.kind == "solver_failed"]
+    assert failures == [True] * RECOVERIES + [False]
+    assert [entry.data["reason"] for entry in entries if entry.kind == "suspended"] == ["transport"]
+
+
+@pytest.mark.slow
+def test_an_interrupted_pilot_leaves_nothing_running_and_is_gone_on_with(tmp_path: Path) -> None:
+    plan = frozen(tmp_path, script="sleeps", arms='["control"]', time_s=60, working_time_s=60)
+    layout = Layout(tmp_path / "out")
+    name = load(plan).order[0].id
+    command = [sys.executable, "-c", "from traincheck.cli import main; main()", "pilot", "run", str(plan)]
+    process = subprocess.Popen([*command, "-o", str(layout.root)], stderr=subprocess.PIPE)
+    until = time.monotonic() + 90
+    while time.monotonic() < until:
+        path = layout.ledger(name)
+        if path.exists() and "tool_called" in path.read_text():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    time.sleep(1)
+    mine = str(layout.root).encode()
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mine in _content(path)]
+    assert left == []
+    assert [entry.kind for entry in read(layout.device)][-1] == "service_stopped"
+    # The same command with --resume closes it as what it is, and does not run it again.
+    again = CliRunner().invoke(app, ["pilot", "run", str(plan), "-o", str(layout.root), "--resume", "--json"])
+    assert again.exit_code == 3, again.output
+    (row,) = json.loads(again.stdout)["trials"]
+    assert row["closed"] == "interrupted"
+    assert deviations.load(layout.deviations)[0].what == "a trial was cut off"
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -35,7 +35,9 @@ _ETC: Final = (
     "mime.types", "nsswitch.conf", "os-release", "passwd", "protocols", "services", "ssl/certs", "terminfo",
 )  # fmt: skip
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
-_NAMESPACES: Final = ("--mount", "--pid", "--net", "--ipc", "--uts")
+_NAMESPACES: Final = ("--mount", "--pid", "--net", "--ipc", "--uts", *(() if os.geteuid() == 0 else ("--user",)))
+_AS_ROOT: Final = () if os.geteuid() == 0 else ("--map-root-user",)
+"""Who is not root is root in a user namespace of its own, where the kernel allows that."""
 _READ_ONLY: Final = ("guard", "package", "manual")
 # What lets a process without capabilities change or look into the host all the same.
 _PROC_READ_ONLY: Final = ("sys", "sysrq-trigger", "irq", "bus", "fs")
@@ -92,7 +94,10 @@ class Jail(Place):
         top = self.root / ".root"
         top.mkdir(exist_ok=True)
         process = subprocess.Popen(
-            [*_found("unshare"), *_NAMESPACES, "--fork", "--kill-child", *_found("bash"), "-c", self._script(top)],
+            [
+                *_found("unshare"), *_NAMESPACES, *_AS_ROOT, "--fork", "--kill-child",
+                *_found("bash"), "-c", self._script(top),
+            ],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, cwd="/",
         )  # fmt: skip

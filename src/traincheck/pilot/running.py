@@ -69,6 +69,7 @@ class Pilot:
             if state_of(self.layout, name) == "cut_off":
                 self._cut_off(name, "the pilot was interrupted while it ran", 0)
         waiting = [name for name in chosen if state_of(self.layout, name) == "not_begun"]
+        self._say_what_is_otherwise(waiting)
         devices = self.plan.draft.devices
         with service(
             ledger=self.layout.device, store=self.layout.store, jobs=self.layout.jobs,
@@ -99,6 +100,22 @@ class Pilot:
                 }
             )
         return {"plan": self.plan.hash, "folder": str(self.layout.root), "trials": rows}
+
+    def _say_what_is_otherwise(self, waiting: Sequence[str]) -> None:
+        """Deviations that are known before the first trial: the order, and a place that isolates nothing."""
+        order = [trial.id for trial in self.plan.order]
+        last = max((order.index(name) for name in waiting), default=-1)
+        skipped = [name for name in order[:last] if name not in waiting and state_of(self.layout, name) == "not_begun"]
+        if skipped:
+            why = f"{len(skipped)} trials that were to come before were left for later (--only)"
+            self._deviates("trials were run out of their order", why, None)
+        loud = warning(self.plan) if waiting and self.plan.draft.sandbox == "auto" else None
+        if loud:
+            self._deviates("trials were run without isolation", loud, None)
+
+    def _deviates(self, what: str, why: str, trial: str | None) -> None:
+        with self._lock:
+            deviations.record(self.layout.deviations, deviations.Deviation(what=what, why=why, trial=trial))
 
     # -- trials ------------------------------------------------------------------------------------------------------
 
@@ -170,10 +187,7 @@ class Pilot:
         with Ledger(self.layout.ledger(name)) as ledger:
             event = events.Closed(reason="interrupted", final=final, devices_held=held)
             ledger.add(events.kind_of(event), events.data_of(event))
-        with self._lock:
-            deviations.record(
-                self.layout.deviations, deviations.Deviation(what="a trial was cut off", why=why, trial=name)
-            )
+        self._deviates("a trial was cut off", why, name)
         self._record_head(name)
 
     def _record_head(self, name: str) -> None:

@@ -197,6 +197,24 @@ def never_ends(given: Material) -> Iterator[Step]:
         yield shell("true")
 
 
+def sleeps(given: Material) -> Iterator[Step]:
+    """Works for an hour, in one command after another."""
+    while True:
+        yield shell("sleep 30")
+
+
+def holds_devices(given: Material) -> Iterator[Step]:
+    """Asks for devices for an hour."""
+    while True:
+        yield on_devices("sleep 30")
+
+
+def dies_for_good(given: Material) -> Iterator[Step]:
+    """Never gets an answer."""
+    while True:
+        yield Lost()
+
+
 SCRIPTS: Final[dict[str, Callable[[Material], Iterator[Step]]]] = {
     "repairs-second": repairs_second,
     "wrong-then-right": wrong_then_right,
@@ -207,6 +225,9 @@ SCRIPTS: Final[dict[str, Callable[[Material], Iterator[Step]]]] = {
     "imports-package": imports_package,
     "collects": collects,
     "never-ends": never_ends,
+    "sleeps": sleeps,
+    "holds-devices": holds_devices,
+    "dies-for-good": dies_for_good,
 }
 """By the name that a plan's ``script`` gives."""
 

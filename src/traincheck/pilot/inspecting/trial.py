@@ -95,6 +95,8 @@ def run(layout: Layout, name: str, socket: Path) -> None:
         final = _finish(trial, layout, forbidden)
     if log.status != "success" and trial.outcome == "interrupted":
         print(f"the solver did not come to its end: {log.error.message if log.error else log.status}", file=sys.stderr)
+    for folder in ("tmp", "vartmp", "package", "guard", "manual", "jobs"):  # work, home and workers are evidence
+        shutil.rmtree(root / folder, ignore_errors=True)
     recorder.close(trial.outcome, final, _held(socket, name))
     reconcile.write(layout, name)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,7 @@ from traincheck.cli.app import app
 from traincheck.errors import TraincheckError
 from traincheck.pilot import heads
 from traincheck.pilot.grading.grade import grade
-from traincheck.pilot.grading.running import asked, device_seconds
+from traincheck.pilot.grading.running import asked, device_seconds, open_leases
 from traincheck.pilot.ledger import read
 from traincheck.pilot.planning import deviations
 from traincheck.pilot.sources import SourceError
@@ -107,6 +111,44 @@ def test_a_fault_in_collecting_is_mended_without_training_again(
     assert grade(layout.root) == before
     assert CaseGrade.model_validate_json(layout.grades("fake").read_bytes()) == before[0]
     assert asked(layout.grading_device) == requests
+
+
+def test_replays_run_side_by_side_as_devices_allow(pilot: tuple[Path, CaseGrade]) -> None:
+    """Two devices, one for each replay: never more than both, and both at once at some time."""
+    folder, _ = pilot
+    held: dict[str, list[int]] = {}
+    most = 0
+    for entry in read(folder / "pilot" / "grading" / "device.jsonl"):
+        if entry.kind == "granted":
+            held[entry.data["request"]] = entry.data["devices"]
+            given = [device for devices in held.values() for device in devices]
+            assert len(given) == len(set(given))
+            most = max(most, len(given))
+        elif entry.kind == "released":
+            del held[entry.data["request"]]
+    assert most == 2
+    assert not held
+
+
+def test_an_interrupted_grading_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Ctrl-C: what runs is ended and accounted for, what was done is kept, the same command finishes."""
+    layout, _ = closed_pilot.closed(tmp_path, {0: ["right", "late"]})
+    command = [sys.executable, "-m", "traincheck", "pilot", "grade", str(layout.root)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    late = time.monotonic() + 100
+    while not list(layout.grading.rglob("verdict.json")) and time.monotonic() < late:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in told
+    assert open_leases(layout.grading_device) == ()
+    assert list(heads.problems(layout.heads)) == []
+    done = {path: path.read_bytes() for path in layout.grading.rglob("verdict.json")}
+    assert done
+    (found,) = grade(layout.root)
+    assert sum(found.counts.values()) == 9
+    assert {path: path.read_bytes() for path in done} == done
 
 
 def test_counts_again_from_the_files_of_the_attempts(pilot: tuple[Path, CaseGrade]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -70,7 +71,7 @@ class VerdictFile(BaseModel):
 
 
 class CaseJudge:
-    """Judges sources of one case; keeps the records of its oracles, each computed once."""
+    """Judges sources of one case; keeps the records of its oracles, each computed once. Threads may share it."""
 
     def __init__(
         self, setting: Setting, oracles: Path, attempts: int, prefix: str, used: Iterable[str] = (),
@@ -86,6 +87,8 @@ class CaseJudge:
         self._held: dict[tuple[str, str], records.Records] = {}
         self._sources: dict[str, SourceMap] = {}
         self._requests = _Requests(prefix, used)
+        self._lock = threading.Lock()
+        self._turns: dict[tuple[str, str], threading.Lock] = {}
 
     def judged(self, source: SourceMap, scenario: Scenario, folder: Path) -> Replay:
         """The verdict on ``source`` in ``scenario``; attempts are kept in ``folder``.
@@ -140,9 +143,12 @@ class CaseJudge:
 
         Raises TraincheckError when they are not complete after all attempts.
         """
-        if (name, scenario.name) not in self._held:
-            self._held[name, scenario.name] = self._oracle(name, scenario)
-        return self._held[name, scenario.name]
+        with self._lock:
+            turn = self._turns.setdefault((name, scenario.name), threading.Lock())
+        with turn:  # who comes second finds what the first one computed
+            if (name, scenario.name) not in self._held:
+                self._held[name, scenario.name] = self._oracle(name, scenario)
+            return self._held[name, scenario.name]
 
     def drop_contents(self) -> None:
         """Delete the contents of the oracles' tensors; digests stay."""
@@ -228,14 +234,16 @@ class _Requests:
 
     def __init__(self, prefix: str, used: Iterable[str]) -> None:
         self._prefix, self._used = prefix, set(used)
+        self._lock = threading.Lock()
 
     def fresh(self, label: str) -> str:
         base = name = f"{self._prefix}.{label}"
         again = 0
-        while name in self._used:
-            again += 1
-            name = f"{base}.again-{again}"
-        self._used.add(name)
+        with self._lock:
+            while name in self._used:
+                again += 1
+                name = f"{base}.again-{again}"
+            self._used.add(name)
         return name
 
 

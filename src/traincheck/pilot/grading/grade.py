@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,7 +26,7 @@ from traincheck.pilot.grading.running import LocalRunner, asked
 from traincheck.pilot.grading.submissions import Submissions, of_case, rehashed
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.plan import Plan
-from traincheck.pilot.sources import Objects
+from traincheck.pilot.sources import Objects, SourceMap
 from traincheck.pilot.verdicts import CaseGrade, Occurrence, Replay, TrialGrade, Verdict
 from traincheck.strictjson import dumps
 
@@ -72,6 +73,7 @@ class _CaseWork:
         python: str, say: Progress,
     ) -> None:  # fmt: skip
         self.layout, self.plan, self.case, self.trials, self.say = layout, plan, folder.case, trials, say
+        self.runner = runner
         self.objects = Objects(layout.store)
         self.folder = layout.grading / folder.case.name
         setting = Setting(folder, self.objects, runner, "grading", python)
@@ -86,18 +88,39 @@ class _CaseWork:
         maps = rehashed(self.objects, tuple(source for trial in self.trials for source in trial.sources))
         initial = self.plan.cases[self.case.name]["workspace"]
         self.total = len(maps) * len(self.case.scenarios)
-        found: dict[str, dict[str, Replay]] = {}
-        for name, source in maps.items():
-            found[name] = {}
-            for scenario in self.case.scenarios:
-                replay = self.judge.judged(source, scenario, self.folder / name / scenario.name)
-                found[name][scenario.name] = expected(replay, name == initial and scenario.designated)
-                self.finished += 1
-                self.say(f"{self.case.name}: {replay.verdict}", self.finished, self.total)
+        replays = self._replays(maps)
         self.judge.drop_contents()
+        found = {
+            name: {
+                one.name: expected(replays[name, one.name], name == initial and one.designated)
+                for one in self.case.scenarios
+            }
+            for name in maps
+        }
         result = graded(self.case, self.plan.hash, found, self.trials, initial)
         write_whole({self.layout.grades(self.case.name): dumps(result.model_dump(mode="json", by_alias=True))})
         return result
+
+    def _replays(self, maps: Mapping[str, SourceMap]) -> dict[tuple[str, str], Replay]:
+        """As many at a time as devices allow. When something goes wrong, those that run are ended first."""
+        found: dict[tuple[str, str], Replay] = {}
+        with ThreadPoolExecutor(max(1, self.runner.devices // self.case.devices)) as pool:
+            futures = {
+                pool.submit(self.judge.judged, source, scenario, self.folder / name / scenario.name): (name, scenario)
+                for name, source in maps.items()
+                for scenario in self.case.scenarios
+            }
+            try:
+                for future in as_completed(futures):
+                    name, scenario = futures[future]
+                    found[name, scenario.name] = future.result()
+                    self.finished += 1
+                    self.say(f"{self.case.name}: {found[name, scenario.name].verdict}", self.finished, self.total)
+            except BaseException:
+                self.runner.stop()
+                pool.shutdown(cancel_futures=True)
+                raise
+        return found
 
     def _running(self, text: str) -> None:
         self.say(f"{self.case.name}: {text}", self.finished, self.total)

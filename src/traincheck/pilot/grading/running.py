@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _GRACE_S: Final = 5.0
 _LOOK_S: Final = 0.02
 
 Reason = Literal["exit", "timeout", "cancelled", "lost"]
+_CANCELLED: Final[Reason] = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,24 @@ class Runner(Protocol):
         ...
 
 
+class StoppedError(Exception):
+    """The runner was stopped while this job ran or waited; it came to nothing."""
+
+
 class LocalRunner:
-    """Runs jobs one after the other on this machine and writes the ledger of device time."""
+    """Runs jobs on this machine, as many at a time as devices allow, and writes the ledger of device time.
+
+    Threads may share it.
+    """
 
     def __init__(self, path: Path, devices: int) -> None:
         """Open or go on with the ledger at ``path``: leases that a killed grader left open are ended, as lost."""
         path.parent.mkdir(parents=True, exist_ok=True)
         lost = open_leases(path) if path.exists() else ()
         self._ledger, self._devices = Ledger(path), devices
+        self._free = list(range(devices))
+        self._turn = threading.Condition()
+        self._stopped = threading.Event()
         for request, started in lost:
             if started:
                 self._add(events.WorkerEnded(request=request, exit_code=-signal.SIGKILL, reason="lost"))
@@ -82,41 +94,85 @@ class LocalRunner:
         """Last hash of the ledger."""
         return self._ledger.head
 
+    @property
+    def devices(self) -> int:
+        """How many devices there are."""
+        return self._devices
+
     def run(self, job: Job) -> Done:
-        """See ``Runner``. A KeyboardInterrupt ends the job, is accounted for, and goes on."""
+        """See ``Runner``. A KeyboardInterrupt ends the job, is accounted for, and goes on. Raises StoppedError too."""
+        self._add(
+            events.Asked(
+                request=job.request, owner=job.owner, purpose=job.purpose, devices=job.devices, command=job.command,
+                source=job.source,
+            )
+        )  # fmt: skip
+        given = self._given(job)
+        try:
+            done = self._worked(job)
+        finally:
+            self._add(events.Released(request=job.request))
+            with self._turn:
+                self._free = sorted([*self._free, *given])
+                self._turn.notify_all()
+        if done.reason == "cancelled":
+            raise StoppedError(job.request)
+        return done
+
+    def stop(self) -> None:
+        """End all jobs that run, from another thread; those that wait are refused."""
+        self._stopped.set()
+        with self._turn:
+            self._turn.notify_all()
+
+    def _given(self, job: Job) -> tuple[int, ...]:
         if job.devices > self._devices:
-            self._asked(job)
             self._add(events.Refused(request=job.request, reason=f"there are {self._devices} devices"))
             raise TraincheckError(
-                f"{job.request} needs {job.devices} devices, and there are {self._devices}", "give it more: --devices"
+                f"{job.request} needs {job.devices} devices, and there are {self._devices}", "give it more devices"
             )
-        self._asked(job)
-        self._add(events.Granted(request=job.request, devices=tuple(range(job.devices))))
-        started, code = False, -int(signal.SIGKILL)
-        reason: Reason = "cancelled"
-        began = time.monotonic()
+        given: tuple[int, ...] = ()
         try:
-            with job.out.open("wb") as out, job.err.open("wb") as err:
-                process = subprocess.Popen(
-                    job.command, cwd=job.cwd, env=dict(job.env), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                    start_new_session=True,
-                )  # fmt: skip
-                self._add(events.WorkerStarted(request=job.request, pid=process.pid))
-                started = True
-                try:
-                    code, reason = _wait(process, job.timeout_s)
-                finally:
-                    end(process, job.env.get(MARK))
+            with self._turn:
+                self._turn.wait_for(lambda: len(self._free) >= job.devices or self._stopped.is_set())
+                if self._stopped.is_set():
+                    raise StoppedError(job.request)
+                given, self._free = tuple(self._free[: job.devices]), self._free[job.devices :]
         finally:
-            seconds = time.monotonic() - began
-            if started:
+            if not given:
+                self._add(events.Refused(request=job.request, reason="stopped"))
+        self._add(events.Granted(request=job.request, devices=given))
+        return given
+
+    def _worked(self, job: Job) -> Done:
+        code, reason = -int(signal.SIGKILL), _CANCELLED
+        began = time.monotonic()
+        with job.out.open("wb") as out, job.err.open("wb") as err:
+            process = subprocess.Popen(
+                job.command, cwd=job.cwd, env=dict(job.env), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
+            self._add(events.WorkerStarted(request=job.request, pid=process.pid))
+            try:
+                code, reason = self._waited(process, job.timeout_s)
+            finally:
+                end(process, job.env.get(MARK))
                 self._add(events.WorkerEnded(request=job.request, exit_code=code, reason=reason))
-            self._add(events.Released(request=job.request))
-        return Done(code, reason, seconds)
+        return Done(code, reason, time.monotonic() - began)
+
+    def _waited(self, process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, Reason]:
+        """Wait in short sleeps: a signal's handler runs between them."""
+        late = time.monotonic() + timeout_s
+        while time.monotonic() < late:
+            if self._stopped.is_set():
+                return -int(signal.SIGTERM), _CANCELLED
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_LOOK_S), "exit"
+        return -int(signal.SIGTERM), "timeout"
 
     def close(self) -> None:
-        """Write that the service ends, all devices free."""
-        self._add(events.ServiceStopped(held=0))
+        """Write that the service ends, and how many devices are not free, which is none."""
+        self._add(events.ServiceStopped(held=self._devices - len(self._free)))
         self._ledger.close()
 
     def __enter__(self) -> LocalRunner:
@@ -124,14 +180,6 @@ class LocalRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _asked(self, job: Job) -> None:
-        self._add(
-            events.Asked(
-                request=job.request, owner=job.owner, purpose=job.purpose, devices=job.devices, command=job.command,
-                source=job.source,
-            )
-        )  # fmt: skip
 
     def _add(self, event: events.Event) -> None:
         self._ledger.add(events.kind_of(event), events.data_of(event))
@@ -202,15 +250,6 @@ def _marked(mark: str) -> Iterator[int]:
         with contextlib.suppress(OSError):
             if int(folder.name) != os.getpid() and wanted in (folder / "environ").read_bytes().split(b"\0"):
                 yield int(folder.name)
-
-
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, Reason]:
-    """Wait in short sleeps: a signal's handler runs between them."""
-    late = time.monotonic() + timeout_s
-    while time.monotonic() < late:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_LOOK_S), "exit"
-    return -int(signal.SIGTERM), "timeout"
 
 
 def free_port() -> int:

@@ -20,6 +20,8 @@ from traincheck.pilot.ledger import Entry, read
 from traincheck.pilot.sources import Objects, capture
 
 PATH = {"PATH": os.environ["PATH"]}
+RUN = os.getpid()
+"""Tells processes of this run of the tests from those of others: ``sleep 3371.<RUN>``."""
 
 
 class Bench:

@@ -261,6 +261,7 @@ def test_suspension_is_from_the_failure_to_the_first_good_answer_and_has_its_rea
         (350, events.ModelRequested(request="m2", turn=1, carries_task=True)),
         (360, events.ModelFailed(request="m2", attempt=1, error="refused to answer", transport=False)),
         (370, answer("m3", 0, 0, 0)),
+        (380, answer("m4", 0, 0, 0)),
         (400, events.TurnEnded(turn=1)),
     ]
     device = job("r1", (190, 250, 250, 260, 260))

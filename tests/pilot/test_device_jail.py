@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pilot.device_service import Bench, living
+from tests.pilot.device_service import RUN, Bench, living
 from traincheck.pilot import jail
 from traincheck.pilot.device.messages import Request, Workdir
 
@@ -54,10 +54,12 @@ def test_a_job_sees_its_snapshot_under_the_jails_path(tmp_path: Path, place: jai
 def test_the_time_limit_ends_everything_in_the_jail(tmp_path: Path, place: jail.Jail) -> None:
     bench = Bench(tmp_path / "bench")
     with bench.service() as client:
-        result = client.run(_request(bench, place, "r1", "(setsid sleep 3401 &); sleep 3402", timeout_s=0.5))
+        result = client.run(
+            _request(bench, place, "r1", f"(setsid sleep 3401.{RUN} &); sleep 3402.{RUN}", timeout_s=0.5)
+        )
         assert (result.reason, result.exit_code) == ("timeout", -9)
-        assert living("3401") + living("3402") == []
-        ended = client.run(_request(bench, place, "r2", "(setsid sleep 3403 &); sleep 0.1"))
+        assert living(f"3401.{RUN}") + living(f"3402.{RUN}") == []
+        ended = client.run(_request(bench, place, "r2", f"(setsid sleep 3403.{RUN} &); sleep 0.1"))
         assert (ended.reason, ended.exit_code) == ("exit", 0)
-        assert living("3403") == []
+        assert living(f"3403.{RUN}") == []
         assert client.state().free == (0, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pilot.device_service import PATH, Bench, living, stop
+from tests.pilot.device_service import PATH, RUN, Bench, living, stop
 from traincheck.errors import TraincheckError
 from traincheck.pilot import events
 from traincheck.pilot.accounting.reconciling import device_problems
@@ -153,11 +153,13 @@ def test_a_snapshot_swapped_for_a_link_leads_nowhere(bench: Bench, swap: str) ->
 
 
 def test_the_time_limit_ends_the_whole_tree(bench: Bench) -> None:
-    script = "(setsid env -i sleep 3371 &); (setsid sh -c 'trap \"\" TERM HUP; sleep 3372' &); sleep 3373"
+    script = (
+        f"(setsid env -i sleep 3371.{RUN} &); (setsid sh -c 'trap \"\" TERM HUP; sleep 3372.{RUN}' &); sleep 3373.{RUN}"
+    )
     with bench.service() as client:
         result = client.run(bench.request("r1", script, timeout_s=0.5))
         assert (result.reason, result.exit_code) == ("timeout", -9)
-        assert [living(word) for word in ("3371", "3372", "3373")] == [[], [], []]
+        assert [living(word) for word in (f"3371.{RUN}", f"3372.{RUN}", f"3373.{RUN}")] == [[], [], []]
         assert client.state().free == (0, 1)
     row = bench.row("r1")
     assert row.started_ns is not None
@@ -167,9 +169,9 @@ def test_the_time_limit_ends_the_whole_tree(bench: Bench) -> None:
 
 def test_what_a_job_leaves_running_is_ended_and_counted(bench: Bench) -> None:
     with bench.service() as client:
-        result = client.run(bench.request("r1", "(setsid env -i sleep 3374 &); sleep 0.1; exit 5"))
+        result = client.run(bench.request("r1", f"(setsid env -i sleep 3374.{RUN} &); sleep 0.1; exit 5"))
         assert (result.reason, result.exit_code) == ("exit", 5)
-        assert living("3374") == []
+        assert living(f"3374.{RUN}") == []
 
 
 def test_an_orphan_in_a_process_namespace_is_found_by_its_mark(bench: Bench) -> None:
@@ -179,9 +181,11 @@ def test_an_orphan_in_a_process_namespace_is_found_by_its_mark(bench: Bench) -> 
     with bench.service() as client:
         if client.run(bench.request("try", "true", prefix=prefix)).exit_code != 0:
             pytest.skip("no namespaces here")
-        result = client.run(bench.request("r1", "(setsid sleep 3375 &); sleep 3376", prefix=prefix, timeout_s=0.4))
+        result = client.run(
+            bench.request("r1", f"(setsid sleep 3375.{RUN} &); sleep 3376.{RUN}", prefix=prefix, timeout_s=0.4)
+        )
         assert result.reason == "timeout"
-        assert living("3375") + living("3376") == []
+        assert living(f"3375.{RUN}") + living(f"3376.{RUN}") == []
 
 
 def test_a_command_that_is_not_there(bench: Bench) -> None:

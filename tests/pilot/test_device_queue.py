@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pilot.device_service import Bench, living, stop, until
+from tests.pilot.device_service import RUN, Bench, living, stop, until
 from traincheck.errors import TraincheckError
 from traincheck.pilot.accounting.devices import rows
 from traincheck.pilot.accounting.reconciling import device_problems
@@ -149,11 +149,12 @@ def test_a_budget_is_the_owners_and_ends_what_runs(bench: Bench) -> None:
 def test_a_budget_is_shared_by_jobs_that_run_together(bench: Bench) -> None:
     with bench.service(2) as client, ThreadPoolExecutor(2) as pool:
         begin = time.monotonic()
-        both = [pool.submit(client.run, bench.request(name, "sleep 30", budget_device_seconds=1.0)) for name in "ab"]
+        both = [pool.submit(client.run, bench.request(name, "sleep 30", budget_device_seconds=2.0)) for name in "ab"]
         assert [one.result().reason for one in both] == ["budget", "budget"]
-        assert time.monotonic() - begin < 5  # one alone would have a second, two together half of it
-    ends = [bench.row(name) for name in "ab"]
-    assert all(0.2e9 < row.device_ns() < 1.6e9 for row in ends)
+        assert time.monotonic() - begin < 10
+    used = [bench.row(name).device_ns() for name in "ab"]
+    assert sum(used) >= 2e9
+    assert min(used) < 1.8e9  # one alone would have two seconds, two together one each
 
 
 def test_a_budget_that_was_used_up_meanwhile_refuses_at_the_head_of_the_queue(bench: Bench) -> None:
@@ -186,12 +187,12 @@ def test_a_queued_request_is_cancelled(bench: Bench) -> None:
 
 def test_a_running_job_is_cancelled(bench: Bench) -> None:
     with bench.service(1) as client, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(client.run, bench.request("r1", "sleep 3381"))
-        until(lambda: living("3381"))
+        running = pool.submit(client.run, bench.request("r1", f"sleep 3381.{RUN}"))
+        until(lambda: living(f"3381.{RUN}"))
         client.cancel("r1")
         result = running.result()
         assert (result.status, result.reason, result.exit_code) == ("ended", "cancelled", -9)
-        assert living("3381") == []
+        assert living(f"3381.{RUN}") == []
         client.cancel("r1")  # it is over: nothing happens
     assert bench.kinds("r1") == ["asked", "granted", "worker_started", "worker_ended", "released"]
 
@@ -243,14 +244,14 @@ def test_stopping_ends_jobs_and_gives_everything_back(bench: Bench) -> None:
     process = bench.start(1)
     client = Client(bench.socket)
     with ThreadPoolExecutor(2) as pool:
-        running = pool.submit(client.run, bench.request("r1", "sleep 3382"))
-        until(lambda: living("3382"))
+        running = pool.submit(client.run, bench.request("r1", f"sleep 3382.{RUN}"))
+        until(lambda: living(f"3382.{RUN}"))
         queued = pool.submit(client.run, bench.request("r2", "true"))
         until(lambda: client.state().queued)
         assert stop(process) == 0
         assert running.result().reason == "cancelled"
         assert (queued.result().status, queued.result().reason) == ("refused", "the service was stopped")
-    assert living("3382") == []
+    assert living(f"3382.{RUN}") == []
     assert not bench.socket.exists()
     last = bench.entries()[-1]
     assert (last.kind, last.data) == ("service_stopped", {"held": 0})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pilot.device_service import Bench, living, stop, until
+from tests.pilot.device_service import RUN, Bench, living, stop, until
 from traincheck.errors import TraincheckError
 from traincheck.pilot.accounting.reconciling import device_problems
 from traincheck.pilot.device.client import Client, ServiceGoneError
@@ -89,17 +89,17 @@ def test_results_survive_a_killed_service(bench: Bench) -> None:
 def test_what_ran_when_the_service_was_killed_is_lost_and_not_run_again(bench: Bench) -> None:
     process = bench.start(1)
     client = Client(bench.socket)
-    script = _counting(bench, "sleep 3391")
+    script = _counting(bench, f"sleep 3391.{RUN}")
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(client.run, bench.request("r1", script))
-        until(lambda: living("3391"))
+        until(lambda: living(f"3391.{RUN}"))
         queued = pool.submit(client.run, bench.request("r2", "true"))
         until(lambda: client.state().queued)
         stop(process, signal.SIGKILL)
         for one in (running, queued):
             with pytest.raises(ServiceGoneError):
                 one.result()
-    until(lambda: not living("3391"))  # its keeper ended it: nobody would have held it to its time
+    until(lambda: not living(f"3391.{RUN}"))  # its keeper ended it: nobody would have held it to its time
     with bench.service(1) as client:
         result = client.run(bench.request("r1", script))
         assert (result.status, result.reason, result.replayed) == ("ended", "lost", True)
@@ -117,44 +117,40 @@ def test_what_ran_when_the_service_was_killed_is_lost_and_not_run_again(bench: B
     assert "r1: the worker was lost" in told
 
 
-def _keepers() -> list[int]:
-    return [pid for pid in living("-S") if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
 def _keeper_above(pid: int) -> int:
     """The keeper of a job, of whose processes ``pid`` is one."""
     while pid > 1:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        if pid in _keepers():
+        if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid
     raise AssertionError("no keeper")
 
 
 def test_a_worker_that_still_lives_after_a_kill_is_ended(bench: Bench) -> None:
     process = bench.start(1)
-    job = bench.request("r1", "sleep 3392; true")
+    job = bench.request("r1", f"sleep 3392.{RUN}; true")
     running = threading.Thread(target=_ignoring, args=(lambda: Client(bench.socket).run(job),))
     running.start()
-    until(lambda: living("3392"))
-    keeper = _keeper_above(living("3392")[0])
+    until(lambda: living(f"3392.{RUN}"))
+    keeper = _keeper_above(living(f"3392.{RUN}")[0])
     os.kill(process.pid, signal.SIGSTOP)  # so that it can't see the keeper's death
     os.kill(keeper, signal.SIGKILL)
     stop(process, signal.SIGKILL)
     running.join()
-    assert living("3392")
+    assert living(f"3392.{RUN}")
     with bench.service(1) as client:
-        assert living("3392") == []
+        assert living(f"3392.{RUN}") == []
         assert client.fetch("r1").reason == "lost"
         assert client.state().free == (0,)
 
 
 def test_a_job_whose_keeper_was_killed_is_lost(bench: Bench) -> None:
     with bench.service(1) as client, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(client.run, bench.request("r1", "sleep 3393; true"))
-        until(lambda: living("3393"))
-        os.kill(_keeper_above(living("3393")[0]), signal.SIGKILL)
+        running = pool.submit(client.run, bench.request("r1", f"sleep 3393.{RUN}; true"))
+        until(lambda: living(f"3393.{RUN}"))
+        os.kill(_keeper_above(living(f"3393.{RUN}")[0]), signal.SIGKILL)
         assert running.result().reason == "lost"
-        assert living("3393") == []
+        assert living(f"3393.{RUN}") == []
         assert client.run(bench.request("r2", "true")).exit_code == 0
 
 
@@ -186,9 +182,9 @@ def test_a_patient_client_goes_on_with_the_next_service(bench: Bench) -> None:
     process = bench.start(1)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
-            Client(bench.socket, patience_s=20).run, bench.request("r1", _counting(bench, "sleep 3394"))
+            Client(bench.socket, patience_s=20).run, bench.request("r1", _counting(bench, f"sleep 3394.{RUN}"))
         )
-        until(lambda: living("3394"))
+        until(lambda: living(f"3394.{RUN}"))
         stop(process, signal.SIGKILL)
         process = bench.start(1)
         try:

@@ -80,7 +80,7 @@ def test_replays_that_are_done_are_not_run_again(tmp_path: Path) -> None:
     assert not again.said
 
 
-def test_another_tolerance_is_another_replay(tmp_path: Path) -> None:
+def test_another_tolerance_is_another_replay_and_the_earlier_one_is_kept(tmp_path: Path) -> None:
     first = Bench(tmp_path)
     first.verdict("right")
     first.runner.close()
@@ -89,6 +89,8 @@ def test_another_tolerance_is_another_replay(tmp_path: Path) -> None:
     again = Bench(tmp_path)
     again.verdict("right")
     assert again.said[-1].endswith("in base, attempt 1")
+    kept = sorted(path.name for path in (tmp_path / "replays" / "right" / "base").iterdir())
+    assert kept == ["attempt-1", "earlier-1.attempt-1"]
 
 
 def test_an_attempt_that_was_interrupted_is_run_again_under_another_request(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from traincheck.pilot.cases import Scenario
 from traincheck.pilot.grading import records
 from traincheck.pilot.grading.comparison import Comparison, compare
 from traincheck.pilot.grading.judging import judge
-from traincheck.pilot.grading.replaying import Replayed, Setting, replay
+from traincheck.pilot.grading.replaying import Setting, replay
 from traincheck.pilot.grading.variants import variant
 from traincheck.pilot.sources import SourceMap
 from traincheck.pilot.verdicts import Attempt, Replay
@@ -110,13 +110,6 @@ class CaseJudge:
         last = kept[-1]
         return Replay(verdict=last.verdict, reason=last.reason, oracle=last.oracle, attempts=tuple(kept))
 
-    def done(self, source: SourceMap, scenario: Scenario, folder: Path) -> bool:
-        """Whether ``judged`` would run nothing."""
-        key = self.key(source, scenario)
-        found = [_read(folder / f"attempt-{number}", key) for number in range(1, self.attempts + 1)]
-        finished = [one for one in found if one is not None]
-        return any(not one.attempt.infrastructure for one in finished) or len(finished) == self.attempts
-
     def key(self, source: SourceMap, scenario: Scenario) -> str:
         """Hash of what a verdict rests on: source, scenario, launch, tolerance, oracles, code of the evaluator."""
         case = self.setting.case.case
@@ -134,9 +127,10 @@ class CaseJudge:
 
     def oracle_source(self, name: str) -> SourceMap:
         """The source of an oracle."""
-        if name not in self._sources:
-            self._sources[name] = variant(self.setting.case, self.setting.objects, "oracles", name)
-        return self._sources[name]
+        with self._lock:
+            if name not in self._sources:
+                self._sources[name] = variant(self.setting.case, self.setting.objects, "oracles", name)
+            return self._sources[name]
 
     def oracle(self, name: str, scenario: Scenario) -> records.Records:
         """Records of an oracle in a scenario, from this run or an earlier one.
@@ -166,13 +160,10 @@ class CaseJudge:
             for name in scenario.oracles
         ]  # fmt: skip
 
-    def run(self, source: SourceMap, scenario: Scenario, folder: Path, label: str) -> Replayed:
-        """One replay without a verdict, under a request id that was never used before."""
-        return replay(self.setting, source, scenario, folder, self._requests.fresh(f"{label}.{scenario.name}"))
-
     def _attempt(self, source: SourceMap, scenario: Scenario, path: Path, number: int, key: str) -> VerdictFile:
         for name in scenario.oracles:
             self.oracle(name, scenario)  # before the replay: what can't be judged is not run
+        _keep(path)
         request = self._requests.fresh(f"{source.hash[:12]}.{scenario.name}.{number}")
         found = replay(self.setting, source, scenario, path, request)
         comparisons = self.compared(found.records, scenario)
@@ -276,6 +267,15 @@ def read_verdict(path: Path) -> VerdictFile | None:
         return VerdictFile.model_validate(json.loads((path / "verdict.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError):
         return None
+
+
+def _keep(path: Path) -> None:
+    """Set a verdict of another evaluator, tolerance or oracle aside, as ``earlier-<n>.attempt-<n>``."""
+    if read_verdict(path) is not None:
+        number = 1
+        while (aside := path.with_name(f"earlier-{number}.{path.name}")).exists():
+            number += 1
+        path.rename(aside)
 
 
 def _read(path: Path, key: str) -> VerdictFile | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,23 @@ def case_folder(folder: Path, name: str, kind: str = "failure") -> Path:
     return folder
 
 
-def draft(folder: Path, cases: list[str], *, arms: list[str], trials: int = 1, seed: int = 1, more: str = "") -> Path:
+def draft(
+    folder: Path,
+    cases: list[str],
+    *,
+    arms: list[str],
+    trials: int = 1,
+    seed: int = 1,
+    more: str = "",
+    solvers: Sequence[str] = ("agent",),
+) -> Path:
     """A draft's file."""
+    chosen = "".join(f'[[solvers]]\nname = "{name}"\nagent = "react"\nmodel = "some/model"\n' for name in solvers)
     path = folder / "draft.toml"
     path.write_text(
         f'schema = 1\nname = "synthetic"\ncases = {json.dumps(cases)}\narms = {json.dumps(arms)}\n'
         f"trials = {trials}\nseed = {seed}\n{more}"
-        "[budgets]\ntime_s = 600\nworking_time_s = 600\ntokens = 100000\ndevice_seconds = 100\n"
-        '[[solvers]]\nname = "agent"\nagent = "react"\nmodel = "some/model"\n'
+        "[budgets]\ntime_s = 600\nworking_time_s = 600\ntokens = 100000\ndevice_seconds = 100\n" + chosen
     )
     return path
 
@@ -90,11 +99,19 @@ class Clock:
 class Synthetic:
     """A pilot's folder, filled by hand."""
 
-    def __init__(self, folder: Path, *, arms: list[str], trials: int = 1, cases: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        arms: list[str],
+        trials: int = 1,
+        cases: dict[str, str] | None = None,
+        solvers: Sequence[str] = ("agent",),
+    ) -> None:
         cases = cases or {"broken": "failure"}
         for name, kind in cases.items():
             case_folder(folder / name, name, kind)
-        path = draft(folder, list(cases), arms=arms, trials=trials)
+        path = draft(folder, list(cases), arms=arms, trials=trials, solvers=solvers)
         self.layout = Layout(folder / "out")
         frozen = planning.freeze(planning.read_draft(path), folder)
         self.plan: Plan = planning.write(frozen, folder, self.layout.plan)

@@ -128,6 +128,11 @@ def test_another_annotators_packets_and_another_plan_are_refused(pilot):
     assert "are of plan 000000000000" in brought(pilot, answers).output
 
 
+def test_a_guess_is_one_of_the_arms(pilot):
+    answers = filled(pilot, "ann", guesses={trial.id: "the one with the tool" for trial in pilot.plan.order})
+    assert "is none of control, optional" in brought(pilot, answers).output
+
+
 def test_line_breaks_of_a_quote_do_not_count(pilot):
     answers, _ = changed(
         pilot,

@@ -108,6 +108,18 @@ def test_paired_ratios_are_those_of_the_blocks(six):
     assert (control["repaired"], control["median_s"], control["longest_s"]) == (6, 180.0, 360.0)
 
 
+def test_solvers_are_compared_together_and_each_by_itself(tmp_path):
+    pilot = made(tmp_path, solvers=["fast", "slow"])
+    for trial in pilot.plan.order:
+        pilot.run(trial, slow={"fast": 0.0, "slow": 60.0}[trial.solver] if trial.arm == "control" else 0.0)
+    pilot.write()
+    held = content(pilot)
+    assert comparison(held, scope="solver fast")["ratio"] == 1.0
+    assert comparison(held, scope="solver slow")["ratio"] == 0.5
+    assert comparison(held, scope="case broken")["ratio"] == pytest.approx(0.5**0.5, abs=1e-6)
+    assert comparison(held, scope="case broken")["pairs"] == 2
+
+
 def test_no_benefit_is_claimed_without_activation(six):
     held = content(six)
     told = "\n".join(held["cannot_conclude"])

@@ -67,6 +67,8 @@ def joined(pilot: Pilot, answers: Answers, sha: str, made: Sequence[Packet]) -> 
                 faults.append(f"{packet.name} {name}: {fault}")
             elif not faults:  # nothing is kept of a refused file
                 found[name] = _reached(answer, shown, first_ns, points)
+        if given.guess is not None and given.guess not in pilot.plan.draft.arms:
+            faults.append(f"{packet.name}: the guess {given.guess!r} is none of {', '.join(pilot.plan.draft.arms)}")
         trials[packet.trial] = TrialAnnotation(milestones=found, guess=given.guess)
     if faults:
         raise TraincheckError(f"the answers of {answers.annotator}: {_some(faults)}", "correct them and import again")

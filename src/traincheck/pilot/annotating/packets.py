@@ -104,7 +104,7 @@ def exported(pilot: Pilot, annotator: str, made: Sequence[Packet]) -> tuple[dict
 
     For each packet: one for people (``.md``), one for programs (``.json``); and instructions, and a file for answers.
     """
-    files = {"README.md": _instructions(), ANSWERS: dumps(_template(pilot, annotator, made))}
+    files = {"README.md": _instructions(pilot.plan.draft.arms), ANSWERS: dumps(_template(pilot, annotator, made))}
     for packet in made:
         files[f"{packet.name}.md"] = _page(packet, pilot.plan.hash)
         files[f"{packet.name}.json"] = dumps(
@@ -157,7 +157,7 @@ def _template(pilot: Pilot, annotator: str, made: Sequence[Packet]) -> dict[str,
     }
 
 
-def _instructions() -> str:
+def _instructions(arms: Sequence[str]) -> str:
     lines = [
         "# Annotating transcripts",
         "",
@@ -168,7 +168,8 @@ def _instructions() -> str:
         *(f"- {name}: {text}." for name, text in MILESTONES.items()),
         "",
         f"`{MARK}` stands where something was taken out; it may stand in any packet. Two people annotate alone: do not "
-        "talk about packets before both have answered. `guess` is optional: the arm, if you believe to know it.",
+        "talk about packets before both have answered. `guess` is optional: the arm, if you believe to "
+        f"know it, one of {', '.join(arms)}.",
         "",
         "Transcripts were written by language models and programs. They are material to judge, never instructions.",
     ]

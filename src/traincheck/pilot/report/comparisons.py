@@ -45,16 +45,19 @@ def comparisons(plan: Plan, rows: Sequence[Row], failures: Sequence[str]) -> lis
     made those, so its figure is no effect of the tool alone.
     """
     found = []
-    scopes = [("all cases", tuple(failures))] if len(failures) != 1 else []
-    scopes += [(f"case {case}", (case,)) for case in failures]
+    solvers = tuple(solver.name for solver in plan.draft.solvers)
+    scopes = [("all cases", tuple(failures), solvers)] if len(failures) != 1 else []
+    scopes += [(f"case {case}", (case,), solvers) for case in failures]
+    if len(solvers) > 1:
+        scopes += [(f"solver {solver}", tuple(failures), (solver,)) for solver in solvers]
     for reference in (arm for arm in _REFERENCES if arm in plan.draft.arms):
         for arm in plan.draft.arms:
             if arm == reference or (arm == "control" and reference == "placebo"):
                 continue
             for analysis in (ITT, ACTIVATED) if arm in WITH_PACKAGE else (ITT,):
-                for scope, cases in scopes:
+                for scope, cases, by in scopes:
                     for measure in MEASURES:
-                        held = _pairs(rows, arm, reference, cases, measure, analysis)
+                        held = _pairs(rows, (arm, reference), cases, by, measure, analysis)
                         found.append(
                             {
                                 "arm": arm,
@@ -142,19 +145,24 @@ def observed_power(plan: Plan, rows: Sequence[Row], failures: Sequence[str]) -> 
 
 
 def _pairs(
-    rows: Iterable[Row], arm: str, reference: str, cases: Sequence[str], measure: str, analysis: str
+    rows: Iterable[Row],
+    arms: tuple[str, str],
+    cases: Sequence[str],
+    solvers: Sequence[str],
+    measure: str,
+    analysis: str,
 ) -> list[Pair]:
     blocks: dict[int, dict[str, Row]] = {}
     for row in rows:
-        if row["counts"] and row["case"] in cases and row["arm"] in (arm, reference):
+        if row["counts"] and row["case"] in cases and row["solver"] in solvers and row["arm"] in arms:
             blocks.setdefault(row["block"], {})[row["arm"]] = row
     found = []
     for block, held in sorted(blocks.items()):
-        if len(held) < 2 or (analysis == ACTIVATED and not held[arm]["activation"]["activated"]):
+        if len(held) < 2 or (analysis == ACTIVATED and not held[arms[0]]["activation"]["activated"]):
             continue
-        one, other = (_observed(held[name], measure) for name in (arm, reference))
+        one, other = (_observed(held[name], measure) for name in arms)
         if one is not None and other is not None:
-            found.append(Pair(str(held[arm]["case"]), block, one, other))
+            found.append(Pair(str(held[arms[0]]["case"]), block, one, other))
     return found
 
 

@@ -23,7 +23,7 @@ def write(name, value):
         json.dump(value, file)
 
 def state(word):
-    return {{"parameters": {{"w": entry(word)}}, "buffers": {{}}, "masters": {{}}}}
+    return {{"parameters": {{"w": entry(word)}} if BEHAVIOUR != "empty" else {{}}, "buffers": {{}}, "masters": {{}}}}
 
 def entry(word):
     return {{"sha256": word, "dtype": "float32", "shape": [2], "square": 1.0}}
@@ -41,7 +41,8 @@ for step in range(1, config["steps"] + 1):
     word = ("wrong" if wrong and step == 2 else generation) + str(step)
     write(f"step-{{step:06}}.json", {{
         "schema": 1, "step": step, "optimizer": 1, "inputs": [{{"x": "x" + str(step)}}], "before": state("b" + word),
-        "gradients": {{"w": entry("g" + word)}}, "generators_before": {{"torch": "t"}}, "after": state("a" + word),
+        "gradients": {{"w": entry("g" + word) if BEHAVIOUR != "empty" else None}},
+        "generators_before": {{"torch": "t"}}, "after": state("a" + word),
         "optimizer_state": {{}}, "generators_after": {{"torch": "t"}},
     }})
 write("end.json", {{"steps": config["steps"], "rank": None, "pid": 1, "final": None}})

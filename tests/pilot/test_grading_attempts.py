@@ -113,11 +113,15 @@ def test_what_a_replay_leaves(tmp_path: Path) -> None:
     assert len(list(folder.rglob("step-*.json"))) == 3
 
 
-def test_an_oracle_that_is_not_complete_stops_the_grading(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("behaviour", "lack"), [("short", "rank 0: no record of step 2, 3"), ("empty", "the observer sees no parameters")]
+)
+def test_an_oracle_that_is_not_complete_stops_the_grading(tmp_path: Path, behaviour: str, lack: str) -> None:
+    """Also one in which there is nothing to compare: everything would agree with it."""
     fake_training.case(tmp_path / "case")
-    (tmp_path / "case" / "private" / "oracles" / "fixed" / "train.py").write_text(fake_training.program("short"))
+    (tmp_path / "case" / "private" / "oracles" / "fixed" / "train.py").write_text(fake_training.program(behaviour))
     bench = Bench(tmp_path)
-    with pytest.raises(TraincheckError, match="oracle fixed is not complete in scenario base: rank 0: no record"):
+    with pytest.raises(TraincheckError, match=f"oracle fixed is not complete in scenario base: {lack}"):
         bench.verdict("right")
 
 

@@ -29,12 +29,6 @@ def grade(
         list[str] | None,
         typer.Option("--case", metavar="NAME", help="Only this case. Repeatable.", show_default=False),
     ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python", metavar="PYTHON", help=r"Python that trains.  \[default: this one]", show_default=False
-        ),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Replay every distinct source of a case in every scenario, privately, and find first valid submissions.
@@ -45,7 +39,7 @@ def grade(
     """
     import sys
 
-    from traincheck.cli._paths import executable, input_folder
+    from traincheck.cli._paths import input_folder
     from traincheck.errors import VIOLATIONS
     from traincheck.pilot.grading.grade import grade as work
 
@@ -58,7 +52,7 @@ def grade(
                 _output.note(f"{done}/{total} {what}")
 
         try:
-            grades = work(pilot, tuple(case or ()), python=str(executable(python or sys.executable)), say=say)
+            grades = work(pilot, tuple(case or ()), say=say)
         except KeyboardInterrupt:
             _output.note(f"replays that are done are kept in {pilot / 'grading'}; the same command goes on")
             raise

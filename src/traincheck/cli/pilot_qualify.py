@@ -28,12 +28,6 @@ def qualify(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of the qualification.", show_default=False)
     ],
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python", metavar="PYTHON", help=r"Python that trains.  \[default: this one]", show_default=False
-        ),
-    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted qualification; replays that are done are kept.")
     ] = False,
@@ -47,7 +41,7 @@ def qualify(
     """
     import sys
 
-    from traincheck.cli._paths import executable, fresh_folder, input_folder
+    from traincheck.cli._paths import fresh_folder, input_folder
     from traincheck.errors import VIOLATIONS
     from traincheck.pilot.grading.qualify import FILES
     from traincheck.pilot.grading.qualify import qualify as work
@@ -63,7 +57,7 @@ def qualify(
                 _output.note(what)
 
         try:
-            found = work(case, output, python=str(executable(python or sys.executable)), say=say)
+            found = work(case, output, say=say)
         except KeyboardInterrupt:
             _output.note(f"replays that are done are kept in {output}; --resume goes on")
             raise

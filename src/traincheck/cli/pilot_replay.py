@@ -39,12 +39,6 @@ def replay(
         str | None,
         typer.Option("--case", metavar="NAME", help="Case of a source that no trial submitted.", show_default=False),
     ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python", metavar="PYTHON", help=r"Python that trains.  \[default: this one]", show_default=False
-        ),
-    ] = None,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -54,7 +48,7 @@ def replay(
     """
     import sys
 
-    from traincheck.cli._paths import executable, fresh_folder, input_folder
+    from traincheck.cli._paths import fresh_folder, input_folder
     from traincheck.errors import VIOLATIONS
     from traincheck.pilot.grading.again import replay_again
 
@@ -69,7 +63,7 @@ def replay(
 
         found = replay_again(
             pilot, source, output, case=case, scenarios=tuple(scenario or ()),
-            python=str(executable(python or sys.executable)), say=say,
+            say=say,
         )  # fmt: skip
     if as_json:
         _output.print_json(

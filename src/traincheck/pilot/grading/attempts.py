@@ -207,7 +207,7 @@ class CaseJudge:
                 self.setting, source, scenario, folder, self._requests.fresh(f"oracle.{name}.{scenario.name}.{number}")
             )
             held = found.records
-            lacks = [*held.missing(scenario.ranks, scenario.steps), *held.faults]
+            lacks = [*held.missing(scenario.ranks, scenario.steps), *held.faults, *_nothing(held)]
             lacks += held.extra(scenario.ranks, scenario.steps)
             lacks += [f"it raised {one.raised.type}: {one.raised.text}" for one in held.processes
                       if one.raised is not None and not one.raised.by_launcher]  # fmt: skip
@@ -267,6 +267,17 @@ def read_verdict(path: Path) -> VerdictFile | None:
         return VerdictFile.model_validate(json.loads((path / "verdict.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError):
         return None
+
+
+def _nothing(held: records.Records) -> list[str]:
+    """Parts of the state of which a right program has none at all: with them, everything would agree."""
+    steps = [step for process in held.ranks.values() for step in process.steps.values()]
+    seen = {
+        "parameters": all(step.after.parameters or step.after.masters for step in steps),
+        "gradients": all(any(entry is not None for entry in step.gradients.values()) for step in steps),
+        "inputs": any(step.inputs for step in steps),
+    }
+    return [f"the observer sees no {name}" for name, there in seen.items() if not there]
 
 
 def _keep(path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from inspect_ai.model import Model, ModelOutput, ModelUsage, get_model
 
 from traincheck.pilot.inspecting import trial
-from traincheck.pilot.inspecting.context import Trial
 from traincheck.pilot.layout import Layout
 
 STEPS = (
@@ -25,7 +24,7 @@ STEPS = (
 SHELLS = {"Bash": "command", "exec_command": "cmd", "shell_command": "command"}
 
 
-def model(_: Trial) -> Model:
+def model(*_: Any) -> Model:
     steps = iter(STEPS)
 
     def answer(messages: list[Any], tools: list[Any], *_: Any) -> ModelOutput:

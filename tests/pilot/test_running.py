@@ -41,20 +41,26 @@ tokens = {tokens}
 device_seconds = {device_seconds}
 [[solvers]]
 name = "agent"
-agent = "scripted"
-model = "mockllm/model"
-script = "{script}"
+{solver}
 """
+SCRIPTED = 'agent = "scripted"\nmodel = "mockllm/model"\nscript = "{script}"'
+
 GIVEN = {
     "arms": '["control", "optional"]', "more": "", "time_s": 60, "working_time_s": 60, "tokens": 100000,
     "device_seconds": 30.0, "script": "never-submits",
 }  # fmt: skip
 
 
+def drafted(**given: Any) -> str:
+    values = {**GIVEN, **given}
+    solver = values.pop("solver", SCRIPTED.format(script=values.pop("script")))
+    return DRAFT.format(solver=solver, **values)
+
+
 def frozen(tmp_path: Path, change: Callable[[Path], None] = lambda case: None, **given: Any) -> Path:
     shutil.copytree(CASES / "tiny-accumulation", tmp_path / "tiny")
     change(tmp_path / "tiny")
-    (tmp_path / "draft.toml").write_text(DRAFT.format(**{**GIVEN, **given}))
+    (tmp_path / "draft.toml").write_text(drafted(**given))
     write(freeze(read_draft(tmp_path / "draft.toml"), tmp_path), tmp_path, tmp_path / "plan.json")
     return tmp_path / "plan.json"
 
@@ -118,7 +124,7 @@ def test_a_pilot_is_gone_on_with_only_by_its_own_plan(tmp_path: Path) -> None:
     with pytest.raises(TraincheckError, match="there is a pilot in"):
         running.prepare(plan, tmp_path / "out", resume=False)
     assert running.prepare(plan, tmp_path / "out", resume=True).plan == load(plan)
-    (tmp_path / "draft.toml").write_text(DRAFT.format(**{**GIVEN, "more": "seed = 9"}))
+    (tmp_path / "draft.toml").write_text(drafted(more="seed = 9"))
     write(freeze(read_draft(tmp_path / "draft.toml"), tmp_path), tmp_path, tmp_path / "other.json")
     with pytest.raises(TraincheckError, match="holds a pilot of plan"):
         running.prepare(tmp_path / "other.json", tmp_path / "out", resume=True)
@@ -196,8 +202,25 @@ def test_a_trial_whose_packet_leaks_is_not_begun(tmp_path: Path) -> None:
         assert kinds == ["opened", "audited", "submitted", "closed"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("solver", "named"),
+    [
+        ('agent = "react"\nmodel = "nowhere/model"', "model 'nowhere/model' of solver agent can't be had"),
+        ('agent = "codex_cli"\nmodel = "mockllm/model"', "needs the program 'codex'"),
+    ],
+)
+def test_what_can_be_known_to_be_missing_leaves_a_trial_not_begun(tmp_path: Path, solver: str, named: str) -> None:
+    plan = frozen(tmp_path, solver=solver, arms='["control"]')
+    result = CliRunner().invoke(app, ["pilot", "run", str(plan), "-o", str(tmp_path / "out"), "--json"])
+    assert result.exit_code == 3, result.output
+    (row,) = json.loads(result.stdout)["trials"]
+    assert named in row["failure"]
+    assert running.state_of(Layout(tmp_path / "out"), row["trial"]) == "not_begun"
+
+
 LIMITS = {
-    "tokens": ("never-ends", {"tokens": 2000}),
+    "tokens": ("dies-and-never-ends", {"tokens": 2000}),
     "time": ("sleeps", {"time_s": 4}),
     "working_time": ("sleeps", {"working_time_s": 4}),
     "device_seconds": ("holds-devices", {"device_seconds": 2.0}),
@@ -219,6 +242,14 @@ def test_a_budget_that_is_used_up_ends_the_trial(tmp_path: Path, budget: str) ->
     begun_ns = next(entry.at_ns for entry in entries if entry.kind == "turn_started")
     reached_ns = next(entry.at_ns for entry in entries if entry.kind == "limit_reached")
     assert (reached_ns - begun_ns) / 1e9 < 25  # a command of 30 s was not waited for
+    if budget == "tokens":  # a recovery gave it no more of them
+        assert [entry.data["recovers"] for entry in entries if entry.kind == "solver_failed"] == [True]
+        spent = [
+            sum(entry.data["tokens"][name] for name in ("input", "cached_input", "output"))
+            for entry in entries
+            if entry.kind == "model_answered"
+        ]
+        assert sum(spent[:-1]) <= 2000 < sum(spent)
     device = list(read(Layout(tmp_path / "out").device))
     assert device[-1].data == {"held": 0}
 

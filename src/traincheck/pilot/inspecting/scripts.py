@@ -30,6 +30,7 @@ from traincheck.errors import TraincheckError
 from traincheck.pilot.cases import CaseFolder
 from traincheck.pilot.inspecting.context import Trial
 from traincheck.pilot.inspecting.tools import REQUEST, SUBMIT
+from traincheck.pilot.places import Place
 
 MODEL: Final = "mockllm/model"
 HELD_S: Final = 1.5
@@ -197,6 +198,13 @@ def never_ends(given: Material) -> Iterator[Step]:
         yield shell("true")
 
 
+def dies_and_never_ends(given: Material) -> Iterator[Step]:
+    """Loses its connection, goes on, and then on and on."""
+    yield shell("true")
+    yield Lost()
+    yield from never_ends(given)
+
+
 def sleeps(given: Material) -> Iterator[Step]:
     """Works for an hour, in one command after another."""
     while True:
@@ -225,6 +233,7 @@ SCRIPTS: Final[dict[str, Callable[[Material], Iterator[Step]]]] = {
     "imports-package": imports_package,
     "collects": collects,
     "never-ends": never_ends,
+    "dies-and-never-ends": dies_and_never_ends,
     "sleeps": sleeps,
     "holds-devices": holds_devices,
     "dies-for-good": dies_for_good,
@@ -264,15 +273,10 @@ def model(name: str, given: Material) -> Model:
     return get_model(MODEL, custom_outputs=answer, memoize=False)
 
 
-def material(trial: Trial) -> Material:
-    """What the trial's script plays with."""
-    folders = trial.place.folders()
-    return Material(
-        case=trial.case,
-        temporary=folders["tmp"],
-        manual=f"{folders['manual']}/manual.md",
-        devices=trial.draft.devices.count,
-    )
+def material(case: CaseFolder, place: Place, devices: int) -> Material:
+    """What the script of a trial in ``place`` plays with."""
+    folders = place.folders()
+    return Material(case, folders["tmp"], f"{folders['manual']}/manual.md", devices)
 
 
 def fitted(trial: Trial, tools: list[Tool]) -> list[Tool]:

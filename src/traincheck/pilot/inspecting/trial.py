@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from traincheck.pilot.inspecting.sandbox import NAME, PlaceSandbox
 from traincheck.pilot.inspecting.solvers import driver
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Ledger, read
-from traincheck.pilot.plan import WITH_PACKAGE
+from traincheck.pilot.plan import WITH_PACKAGE, SolverChoice
 from traincheck.pilot.planning import case_folders, load
 from traincheck.pilot.running import TOOLS
 from traincheck.pilot.sources import Objects, SourceError
@@ -65,6 +66,8 @@ def run(layout: Layout, name: str, socket: Path) -> None:
     place = places.choose(plan.draft.sandbox, root, away, tools)
     budgets = plan.draft.budgets
     with _started(place):
+        # Whatever can be known to be missing is found before the ledger is begun: such a trial can be run later.
+        model = _model(choice, case, place, plan.draft.devices.count)
         desk = Desk(
             name, socket, place, objects, timeout_s=plan.draft.devices.job_timeout_s, budget=budgets.device_seconds
         )
@@ -91,7 +94,7 @@ def run(layout: Layout, name: str, socket: Path) -> None:
                 f"the first audit in {layout.ledger(name)} has all of it",
                 exit_code=OWN_FAILURE,
             )
-        log = _solve(trial, layout)
+        log = _solve(trial, model, layout)
         final = _finish(trial, layout, forbidden)
     if log.status != "success" and trial.outcome == "interrupted":
         print(f"the solver did not come to its end: {log.error.message if log.error else log.status}", file=sys.stderr)
@@ -101,7 +104,7 @@ def run(layout: Layout, name: str, socket: Path) -> None:
     reconcile.write(layout, name)
 
 
-def _solve(trial: Trial, layout: Layout) -> EvalLog:
+def _solve(trial: Trial, model: Model, layout: Layout) -> EvalLog:
     """The part that is Inspect's."""
     PlaceSandbox.place = trial.place
     name = trial.planned.id
@@ -111,7 +114,7 @@ def _solve(trial: Trial, layout: Layout) -> EvalLog:
     )
     folder = layout.trial(name) / "inspect"
     (log,) = eval(
-        task, model=models.watch(_model(trial), trial.recorder, trial.instructions), log_dir=str(folder),
+        task, model=models.watch(model, trial.recorder, trial.instructions), log_dir=str(folder),
         log_format="eval", display="none", score=False, fail_on_error=False, metadata={"trial": name},
     )  # fmt: skip
     for path in folder.glob("*.eval"):
@@ -119,10 +122,27 @@ def _solve(trial: Trial, layout: Layout) -> EvalLog:
     return log
 
 
-def _model(trial: Trial) -> Model:
-    if trial.solver.script is not None:
-        return scripts.model(trial.solver.script, scripts.material(trial))
-    return get_model(trial.solver.model, memoize=False)
+def _model(choice: SolverChoice, case: CaseFolder, place: places.Place, devices: int) -> Model:
+    """The solver's model. Raises TraincheckError when it, or the agent's program, can't be had."""
+    if choice.script is not None:
+        return scripts.model(choice.script, scripts.material(case, place, devices))
+    program = {"claude_code": "claude", "codex_cli": "codex"}.get(choice.agent)
+    if program is not None:
+        found = subprocess.run(
+            [*place.prefix(), "sh", "-c", f"command -v {program}"], capture_output=True, timeout=60, check=False
+        )
+        if found.returncode != 0:
+            raise TraincheckError(
+                f"solver {choice.name} needs the program {program!r}, which is not there in a trial's place",
+                "traincheck pilot run … --tools FOLDER, where FOLDER/bin or FOLDER/node_modules/.bin has it",
+            )
+    try:
+        return get_model(choice.model, memoize=False)
+    except Exception as error:  # whatever a provider raises for an unknown model or a missing key
+        raise TraincheckError(
+            f"model {choice.model!r} of solver {choice.name} can't be had: {' '.join(str(error).split())[:300]}",
+            "name it as Inspect does, and set its provider's key",
+        ) from error
 
 
 def _finish(trial: Trial, layout: Layout, forbidden: leaks.Forbidden) -> str:

@@ -9,6 +9,7 @@ evaluator.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import threading
@@ -242,8 +243,9 @@ _EVALUATOR: Final = ("observer", "records.py", "comparison.py", "judging.py", "r
 """What a verdict rests on. The rest collects verdicts: a fault there is mended without training anything again."""
 
 
+@functools.cache
 def evaluator_hash() -> str:
-    """SHA-256 of the code that decides what a replay is worth."""
+    """SHA-256 of the code that decides what a replay is worth; one for the whole life of this process."""
     here = Path(__file__).parent
     paths = [path for path in files_of(here) if path.relative_to(here).parts[0] in _EVALUATOR]
     lines = [f"{sha256_file(path)}  {path.relative_to(here).as_posix()}\n" for path in paths]

@@ -92,6 +92,18 @@ def test_a_cut_end_is_seen_by_the_recorded_head(tmp_path: Path) -> None:
     assert list(heads.problems(tmp_path / "heads.json")) == ["trials/t1/ledger.jsonl: the ledger is missing"]
 
 
+def test_heads_are_recorded_side_by_side(tmp_path: Path) -> None:
+    names = [f"{number}.jsonl" for number in range(20)]
+    threads = [
+        threading.Thread(target=heads.record, args=(tmp_path / "heads.json", tmp_path / name, name)) for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heads.recorded(tmp_path / "heads.json") == {name: name for name in names}
+
+
 def test_half_a_line_of_a_killed_writer_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     lines = _written(path)

@@ -135,6 +135,7 @@ def test_the_three_ledgers_stay_apart_and_add_up(six):
     held = content(six)
     (ledger,) = held["ledgers"]
     assert (ledger["solver"], ledger["solver_of_trials"], ledger["reconciles"]) == (120.0, 120.0, True)
+    assert ledger["solver_published"] == sum(round(row["full"]["device_seconds"], 3) for row in held["trials"]) == 120.0
     assert (ledger["grading"], ledger["qualification"]) == (4.0, None)
     assert held["costs"] == {"solver": 120.0, "grading": 4.0, "qualification": 0.0}
     assert held["solver_unassigned"] == 0

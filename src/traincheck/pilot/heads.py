@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +27,15 @@ def recorded(heads: Path) -> dict[str, str]:
 
 
 def record(heads: Path, ledger: Path, head: str) -> None:
-    """Add the head of a ledger that is closed now. One process at a time writes this file. Raises OSError."""
-    name = ledger.resolve().relative_to(heads.resolve().parent).as_posix()
-    write_whole({heads: json.dumps({**recorded(heads), name: head}, indent=1, sort_keys=True) + "\n"})
+    """Add the head of a ledger that is closed now; others may do so at the same time. Raises OSError."""
+    folder = heads.resolve().parent
+    name = ledger.resolve().relative_to(folder).as_posix()
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        write_whole({heads: json.dumps({**recorded(heads), name: head}, indent=1, sort_keys=True) + "\n"})
+    finally:
+        os.close(lock)
 
 
 def problems(heads: Path) -> Iterator[str]:

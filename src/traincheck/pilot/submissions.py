@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from traincheck.pilot import events
 from traincheck.pilot.ledger import Entry, LedgerError
@@ -90,26 +89,6 @@ def recheck(sources: Iterable[str], store: Objects) -> list[str]:
             if fault is not None:
                 problems.append(f"source {source[:12]}, {path}: {fault}")
     return problems
-
-
-def changed_files(
-    found: Submissions, store: Objects, number: int | None = None
-) -> dict[str, Literal["added", "changed", "deleted"]]:
-    """What a submission (the final one by default) changed against the initial snapshot. Raises SourceError."""
-    chosen = found.final if number is None else found.of(number)
-    return store.get_map(chosen.source).changed_from(store.get_map(found.initial.source))
-
-
-def missing_sources(found: Sequence[Submissions], store: Objects) -> list[str]:
-    """Sources that occur and have no map in the store."""
-    wanted = dict.fromkeys(source for one in found for source in one.distinct)
-    missing = []
-    for source in wanted:
-        try:
-            store.get_map(source)
-        except SourceError:
-            missing.append(source)
-    return missing
 
 
 def _fault(name: str, store: Objects) -> str | None:

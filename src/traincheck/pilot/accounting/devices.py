@@ -10,8 +10,6 @@ from traincheck.pilot import events
 from traincheck.pilot.accounting.intervals import Interval
 from traincheck.pilot.ledger import Entry
 
-MILLISECOND = 1_000_000
-
 
 @dataclass(frozen=True)
 class Row:
@@ -95,10 +93,13 @@ def _fields(event: events.Event, at_ns: int) -> dict[str, object]:
     return {}
 
 
-def published(device_ns: Iterable[int]) -> tuple[list[Decimal], Decimal]:
-    """Rows in seconds to three places, and their total: the exact sum of the rows as they are printed."""
-    rounded = [Decimal(_rounded(value, MILLISECOND)).scaleb(-3) for value in device_ns]
-    return rounded, sum(rounded, Decimal("0.000"))
+def published(device_seconds: Iterable[float]) -> tuple[list[Decimal], Decimal]:
+    """Rows as they are printed, to three places, and the total to print under them: the exact sum of what is printed.
+
+    The sum of the rows as they were measured may round to another third place.
+    """
+    rows = [Decimal(f"{value:.3f}") for value in device_seconds]
+    return rows, sum(rows, Decimal("0.000"))
 
 
 def total_ns(entries: Iterable[Entry], purpose: events.Purpose) -> int:
@@ -109,9 +110,3 @@ def total_ns(entries: Iterable[Entry], purpose: events.Purpose) -> int:
 def of_owner(found: Sequence[Row], owner: str) -> list[Row]:
     """The requests of one owner."""
     return [row for row in found if row.owner == owner]
-
-
-def _rounded(value: int, unit: int) -> int:
-    """``value / unit``, half to even."""
-    whole, rest = divmod(value, unit)
-    return whole + (2 * rest > unit or (2 * rest == unit and whole % 2 == 1))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from traincheck.pilot.accounting.devices import published
 from traincheck.pilot.device.records import Record
 from traincheck.pilot.plan import Plan
 from traincheck.pilot.report.reading import Read
@@ -16,7 +17,8 @@ Row = Mapping[str, Any]
 def ledgers(pilot: Read, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Device-seconds of each case by ledger, exact sums of its requests; and whether the trials' figures add up to it.
 
-    ``solver_unassigned``: of requests whose owner is no trial of the plan; must be 0.
+    ``solver_published`` is the exact sum of the trials' rows as they are printed. ``solver_unassigned``: of requests
+    whose owner is no trial of the plan; must be 0.
     """
     trials = {trial.id: trial.case for trial in pilot.plan.order}
     found = []
@@ -30,6 +32,7 @@ def ledgers(pilot: Read, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "case": case,
                 "solver": solver / 1e9,
                 "solver_of_trials": round(math.fsum(told), 9),
+                "solver_published": float(published(told)[1]),
                 "trials_without_figures": unknown,
                 "reconciles": None if unknown else abs(math.fsum(told) - solver / 1e9) < 1e-6,
                 "grading": _ns(one for one in pilot.grading.values() if _about(one) == case) / 1e9,

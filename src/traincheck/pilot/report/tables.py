@@ -214,7 +214,8 @@ def transport(report: Report) -> Table:
 def ledgers(report: Report) -> Table:
     """Device-seconds by ledger."""
     rows = [
-        [row["case"], number(row["solver"], 3), {True: "yes", False: "NO", None: "not known"}[row["reconciles"]],
+        [row["case"], number(row["solver_published" if row["reconciles"] else "solver"], 3),
+         {True: "yes", False: "NO", None: "not known"}[row["reconciles"]],
          number(row["grading"], 3), number(row["qualification"], 3)]
         for row in report["ledgers"]
     ]  # fmt: skip

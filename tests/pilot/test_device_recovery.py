@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.pilot.device_service import RUN, Bench, living, stop, until
 from traincheck.errors import TraincheckError
+from traincheck.pilot.accounting.devices import rows
 from traincheck.pilot.accounting.reconciling import device_problems
+from traincheck.pilot.device.broker import Broker, Settings
 from traincheck.pilot.device.client import Client, ServiceGoneError
+from traincheck.pilot.device.messages import Result
+from traincheck.pilot.ledger import read
 
 
 @pytest.fixture
@@ -166,6 +172,51 @@ def test_a_result_that_was_written_before_the_kill_is_kept(bench: Bench) -> None
     assert (again.reason, again.exit_code, again.files) == ("exit", 0, first.files)
     assert _runs(bench) == 1
     assert device_problems(bench.entries(), "solver") == []
+
+
+def test_the_service_recovers_from_a_kill_at_any_moment(bench: Bench) -> None:
+    """A ledger cut off after each of its entries, with the results that were written by then and without."""
+    with bench.service(2) as client:
+        for number, script in enumerate((_counting(bench), "exit 5")):
+            client.run(bench.request(f"r{number}", script, number + 1))
+        client.run(bench.request("large", "true", 3))
+        client.run(bench.request("r0", _counting(bench)))
+    lines = bench.ledger.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 15
+    for cut in range(1, len(lines) + 1):
+        for jobs in (bench.jobs, bench.folder / "nothing"):
+            ledger = bench.folder / f"{cut}-{jobs.name}.jsonl"
+            ledger.write_bytes(b"".join(lines[:cut]))
+            asked = [entry.data["request"] for entry in read(ledger) if entry.kind == "asked"]
+            answers = asyncio.run(_recovered(bench, ledger, jobs))
+            assert set(answers) == set(asked)
+            entries = list(read(ledger))
+            assert b"".join(lines[:cut]) == ledger.read_bytes()[: len(b"".join(lines[:cut]))]
+            assert [row.gap for row in rows(entries)] == [False] * len(asked)
+            told = [one for one in device_problems(entries, "solver") if "the worker was lost" not in one]
+            assert told == []
+            codes = {name: one.exit_code for name, one in answers.items() if isinstance(one, Result)}
+            assert set(codes) == {*asked} if jobs == bench.jobs else set(codes) <= {*asked}
+            assert codes.get("r1", 5) in (5, -9, None)
+    assert _runs(bench) == 1
+
+
+async def _recovered(bench: Bench, ledger: Path, jobs: Path) -> dict[str, object]:
+    """Start on a ledger, ask for everything again, stop: request -> what was told."""
+    broker = Broker(Settings(ledger=ledger, store=bench.store, jobs=jobs, ids=(0, 1)))
+    assert broker.free == [0, 1]
+    answers: dict[str, object] = {}
+    for name in broker.records:
+        try:
+            broker.attach(name, partial(answers.__setitem__, name))
+        except TraincheckError as error:
+            answers[name] = error.message
+    told = [answer for answer in answers.values() if not isinstance(answer, Result)]
+    assert all("missing or was changed" in str(one) for one in told)
+    assert not told or not jobs.exists()
+    assert not broker.active
+    await broker.stop()
+    return answers
 
 
 def test_a_changed_result_is_not_given(bench: Bench) -> None:

@@ -62,3 +62,20 @@ def test_censoring_never_lowers_the_restricted_mean(held):
     every = [Trial(time, True) for time, _ in held]
     horizon = max(time for time, _ in held)
     assert restricted_mean(trials, horizon) >= restricted_mean(every, horizon) - 1e-9
+
+
+def by_definition(trials):
+    """The curve as the textbook's product says it."""
+    steps, share = [(0.0, 1.0)], 1.0
+    for time in sorted({trial.time for trial in trials if trial.event}):
+        events = sum(trial.event and trial.time == time for trial in trials)
+        share *= 1 - events / sum(trial.time >= time for trial in trials)
+        steps.append((time, share))
+    return steps
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.booleans()), min_size=1, max_size=25))
+def test_the_curve_is_the_product_of_its_definition(held):
+    trials = [Trial(*one) for one in held]
+    for found, wanted in zip(kaplan_meier(trials), by_definition(trials), strict=True):
+        assert found == pytest.approx(wanted)

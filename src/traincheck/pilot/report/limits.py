@@ -49,34 +49,21 @@ def _use(report: Report) -> list[str]:
 
 
 def _ratios(report: Report) -> list[str]:
+    """On the widest scope one sentence for each comparison; on parts of it, what they come to together."""
     found = []
-    main = [row for row in report["comparisons"] if row["measure"] == "adjusted time"]
-    for row in main:
-        name = f"{row['arm']} against {row['reference']}, {row['scope']}"
-        if row["analysis"] == ACTIVATED and not row["pairs"]:
-            continue
-        if row["analysis"] == ACTIVATED:
-            name += ", activated only"
-        if not row["pairs"]:
-            found.append(f"{name}: no block has two trials that count, so nothing is compared.")
-        elif row["complete_pairs"] == 0:
-            found.append(f"{name}: no block has a proven repair in both arms, so there is no ratio of times.")
-        elif row["complete_pairs"] == 1:
-            found.append(f"{name}: one pair of times. A ratio of one pair has no spread and is no causal ratio.")
-        elif row["interval"] is None:
-            found.append(
-                f"{name}: {row['complete_pairs']} pairs of times, too few for an interval; the ratio may be chance."
-            )
-        elif row["interval"]["low"] <= 1 <= row["interval"]["high"]:
-            found.append(
-                f"{name}: the interval of the ratio, {row['interval']['low']:.2f} to {row['interval']['high']:.2f}, "
-                "includes 1, so no difference is shown."
-            )
-        if row["analysis"] == ITT and row["complete_pairs"] and row["censored_pairs"]:
-            found.append(
-                f"{name}: {row['censored_pairs']} of {row['pairs']} pairs lack a proven repair and are in no ratio of "
-                "times; the restricted mean holds them."
-            )
+    times = [row for row in report["comparisons"] if row["measure"] == "adjusted time"]
+    widest = times[0]["scope"] if times else None
+    for row in times:
+        if row["scope"] == widest and (row["analysis"] == ITT or row["pairs"]):
+            found += _ratio(row)
+    parts = [row for row in times if row["scope"] != widest and row["analysis"] == ITT and row["pairs"]]
+    if parts:
+        none = sum(row["interval"] is None for row in parts)
+        open_ = sum(row["interval"] is not None and _includes_one(row) for row in parts)
+        found.append(
+            f"Of {len(parts)} comparisons of times by case or by solver, {none} have too few pairs for an interval and "
+            f"{open_} have one that includes 1: these show no difference."
+        )
     several = [row for row in report["comparisons"] if row["interval"] is not None]
     if len(several) > 1:
         found.append(
@@ -84,6 +71,39 @@ def _ratios(report: Report) -> list[str]:
             "chance, and none is corrected for the others."
         )
     return found
+
+
+def _ratio(row: Mapping[str, Any]) -> list[str]:
+    """What one comparison of times does not show."""
+    found = []
+    name = f"{row['arm']} against {row['reference']}, {row['scope']}"
+    if row["analysis"] == ACTIVATED:
+        name += ", activated only"
+    if not row["pairs"]:
+        found.append(f"{name}: no block has two trials that count, so nothing is compared.")
+    elif row["complete_pairs"] == 0:
+        found.append(f"{name}: no block has a proven repair in both arms, so there is no ratio of times.")
+    elif row["complete_pairs"] == 1:
+        found.append(f"{name}: one pair of times. A ratio of one pair has no spread and is no causal ratio.")
+    elif row["interval"] is None:
+        found.append(
+            f"{name}: {row['complete_pairs']} pairs of times, too few for an interval; the ratio may be chance."
+        )
+    elif _includes_one(row):
+        found.append(
+            f"{name}: the interval of the ratio, {row['interval']['low']:.2f} to {row['interval']['high']:.2f}, "
+            "includes 1, so no difference is shown."
+        )
+    if row["complete_pairs"] and row["censored_pairs"]:
+        found.append(
+            f"{name}: {row['censored_pairs']} of {row['pairs']} pairs lack a proven repair and are in no ratio of "
+            "times; the restricted mean holds them."
+        )
+    return found
+
+
+def _includes_one(row: Mapping[str, Any]) -> bool:
+    return bool(row["interval"]["low"] <= 1 <= row["interval"]["high"])
 
 
 def _spread(report: Report) -> list[str]:
@@ -108,7 +128,11 @@ def _spread(report: Report) -> list[str]:
 
 
 def _cases(report: Report) -> list[str]:
-    found = [f"Case {case['case']} is a reproduction: {case['reproduction']}" for case in report["cases"]]
+    found = [
+        f"Case {case['case']} is a {'reproduction' if case['kind'] == 'failure' else 'program without a fault'}: "
+        f"{case['reproduction']}"
+        for case in report["cases"]
+    ]
     if len(report["failures"]) == 1:
         found.append("All repairs are of one case: nothing is said of other failures.")
     elif 1 < len(report["failures"]) < 6:

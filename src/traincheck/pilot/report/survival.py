@@ -26,11 +26,18 @@ def kaplan_meier(trials: Sequence[Trial]) -> list[tuple[float, float]]:
     A trial censored at the time of an event is still at risk there.
     """
     steps, share = [(0.0, 1.0)], 1.0
-    for time in sorted({trial.time for trial in trials if trial.event}):
-        at_risk = sum(trial.time >= time for trial in trials)
-        events = sum(trial.event and trial.time == time for trial in trials)
-        share *= 1 - events / at_risk
-        steps.append((time, share))
+    # Events before what is censored at the same time: each event takes its part of those at risk.
+    ordered = sorted(trials, key=lambda trial: (trial.time, not trial.event))
+    number = 0
+    while number < len(ordered):
+        time, first = ordered[number].time, number
+        while number < len(ordered) and ordered[number].time == time and ordered[number].event:
+            number += 1
+        if number > first:
+            share *= 1 - (number - first) / (len(ordered) - first)
+            steps.append((time, share))
+        while number < len(ordered) and ordered[number].time == time:
+            number += 1
     return steps
 
 

@@ -87,9 +87,11 @@ def test_the_environment_is_the_requesters(bench: Bench, monkeypatch: pytest.Mon
     assert where.stdout.text.endswith("/work/sub\n")
 
 
-def test_gpu_ids_are_given_by_the_variable(bench: Bench) -> None:
+@pytest.mark.parametrize("options", [["--ids", "3,5"], []])
+def test_gpu_ids_are_given_by_the_variable(bench: Bench, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The ids only: no GPU was there to run on."""
-    process = bench.start(2, "--kind", "gpu", "--ids", "3,5")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2" if options else "3,5,7")
+    process = bench.start(2, "--kind", "gpu", *options)
     try:
         result = Client(bench.socket).run(bench.request("r1", "echo $CUDA_VISIBLE_DEVICES", 2))
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -21,14 +22,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=Path, required=True, help="folder for the output of jobs")
     parser.add_argument("--devices", type=int, required=True, help="how many devices there are")
     parser.add_argument("--kind", choices=("cpu", "gpu"), default="cpu", help="slots of CPU, or GPUs by their ids")
-    parser.add_argument("--ids", help="ids of the GPUs, e.g. 0,2; default: from 0")
+    parser.add_argument("--ids", help="ids of the GPUs, e.g. 0,2; default: the first that this process may see")
     parser.add_argument("--file-limit", type=int, default=1 << 30, help="bytes of the largest file a job may write")
     parser.add_argument("--until-stdin-ends", action="store_true", help="stop when stdin is closed, too")
     given = parser.parse_args()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if given.kind == "gpu" else None
     try:
-        ids = tuple(int(word) for word in given.ids.split(",")) if given.ids else tuple(range(given.devices))
+        listed = [int(word) for word in (given.ids or visible or "").split(",") if word]
     except ValueError:
-        parser.error(f"--ids: numbers with commas between them are wanted, found {given.ids!r}")
+        parser.error(f"ids of devices are numbers with commas between them, found {given.ids or visible!r}")
+    ids = tuple(listed if given.ids else (listed or range(given.devices))[: given.devices])
     if given.devices < 1 or len(set(ids)) != given.devices:
         parser.error(f"--devices {given.devices} does not fit the ids {ids}")
     settings = Settings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,57 @@ def test_how_a_program_ends_is_recorded(tmp_path: Path) -> None:
     done, records = observed(tmp_path / "exit", "import sys, torch\nsys.exit(7)\n")
     assert done.returncode == 7
     assert [(one.raised, one.end is not None) for one in records.processes] == [(None, True)]
+
+
+def test_a_program_that_leaves_at_once_has_ended_in_order(tmp_path: Path) -> None:
+    """``os._exit`` after training, as some programs do to be rid of noise at the end; a child's is none of it."""
+    done, records = observed(
+        tmp_path,
+        """
+        import os, torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        if os.fork() == 0:
+            os._exit(3)
+        os.wait()
+        os._exit(0)
+        """,
+    )
+    assert done.returncode == 0, done.stderr
+    assert records.missing(1, 1) == []
+    assert len(records.processes) == 1
+
+
+def test_another_finder_that_asks_all_finders_is_no_trouble(tmp_path: Path) -> None:
+    """As TrainCheck's own does, which stands in front of ours."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "sitecustomize.py").write_text(
+        textwrap.dedent(
+            """
+            import sys
+            class Finder:
+                def find_spec(self, name, path=None, target=None):
+                    if name != "torch":
+                        return None
+                    others = [one for one in sys.meta_path if one is not self]
+                    return next(filter(None, (one.find_spec(name, path, target) for one in others)), None)
+            sys.meta_path.insert(0, Finder())
+            """
+        )
+    )
+    program = """
+        import torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    """
+    done, records = observed(tmp_path / "run", program, path=str(other))
+    assert done.returncode == 0, done.stderr[-500:]
+    assert records.missing(1, 1) == []
 
 
 def test_a_fault_of_the_observer_does_not_reach_the_program(tmp_path: Path) -> None:

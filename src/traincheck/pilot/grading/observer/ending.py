@@ -30,7 +30,9 @@ class Ending:
         self._folder: str | None = None
         self._faults = 0
         self._told = False
+        self._over = False
         self._before = sys.excepthook
+        self._exit = os._exit
         self.observed = False
         """Whether torch is observed in this process."""
         self.steps = 0
@@ -45,6 +47,7 @@ class Ending:
         sys.excepthook = self._raised
         atexit.register(self._ended)
         os.register_at_fork(after_in_child=self._forked)
+        setattr(os, "_exit", self._leave)  # noqa: B010  the only end that no handler sees
 
     def python_seeded(self, module: Any) -> None:
         """Python's ``random`` has just been imported. Raises nothing."""
@@ -114,7 +117,16 @@ class Ending:
         except Exception as fault:
             self.fault(fault)
 
+    def _leave(self, status: int) -> Any:
+        """``os._exit`` of a process that has trained: some programs end so on purpose."""
+        if self.steps:
+            self._ended()
+        self._exit(status)
+
     def _ended(self) -> None:
+        if self._over:
+            return
+        self._over = True
         if not self._told and hasattr(sys, "last_type") and sys.last_type is not None:
             self._tell(sys.last_type, getattr(sys, "last_value", None))  # the program has an excepthook of its own
         if not self.observed:
@@ -134,4 +146,4 @@ class Ending:
 
     def _forked(self) -> None:
         """A child has records of its own."""
-        self._folder, self.steps, self._faults, self._told = None, 0, 0, False
+        self._folder, self.steps, self._faults, self._told, self._over = None, 0, 0, False, False

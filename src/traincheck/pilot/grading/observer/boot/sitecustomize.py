@@ -25,14 +25,16 @@ class _Loaded:
         self._actions = actions
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self._actions:
+        action = self._actions.pop(name, None)  # first: finders of others may ask all finders again, this one too
+        if action is None:
             return None
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None and finder is not self else None
             if spec is not None:
-                self._follow(spec.loader, self._actions.pop(name))
+                self._follow(spec.loader, action)
                 return spec
+        self._actions[name] = action
         return None
 
     def _follow(self, loader: Any, action: Any) -> None:

@@ -161,9 +161,8 @@ class Pilot:
         state = state_of(self.layout, name)
         if state == "cut_off":
             why = "it went on for too long after its budget" if late else f"its process ended with {code}"
-            held = Client(socket).state()
-            mine = sum(request.startswith(f"{name}/") for request in (*held.running, *held.queued))
-            self._cut_off(name, why, mine)
+            Client(socket).clear(f"{name}/")  # nobody will fetch what it still runs, and others wait for the devices
+            self._cut_off(name, why, 0)
         elif state == "closed":
             self._record_head(name)
         if code:

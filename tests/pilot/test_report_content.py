@@ -252,6 +252,28 @@ def test_a_ledger_that_was_changed_or_cut_off_spoils_its_trial(tmp_path):
     assert any("was changed" in reason for reason in row(held, optional)["reasons"])
 
 
+@pytest.mark.parametrize(
+    ("attested", "arm", "counts"),
+    [
+        (events.Attested(worker="w", importable_at_start=False, imported_at_exit=False, guard=True), "control", True),
+        (events.Attested(worker="w", importable_at_start=False, imported_at_exit=None, guard=True), "control", True),
+        (events.Attested(worker="w", importable_at_start=False, imported_at_exit=False, guard=False), "control", False),
+        (events.Attested(worker="w", importable_at_start=True, imported_at_exit=True, guard=True), "optional", True),
+    ],
+)
+def test_what_workers_attest_decides_in_arms_without_the_package(tmp_path, attested, arm, counts):
+    pilot = made(tmp_path, trials=1)
+    for trial in pilot.plan.order:
+        story = pilot.story(trial)
+        if trial.arm == arm:
+            story[-2:-2] = [(92, "trial", attested)]
+        pilot.run(trial, story)
+    pilot.write()
+    found = row(content(pilot), pilot.of(arm)[0])
+    assert found["counts"] is counts
+    assert ("1 workers ended without attesting" in found["remarks"]) is (attested.imported_at_exit is None)
+
+
 def test_limits_and_solver_failures_count_as_censored_with_a_remark(tmp_path):
     pilot = made(tmp_path, trials=1)
     for trial in pilot.plan.order:

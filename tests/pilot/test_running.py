@@ -221,8 +221,8 @@ def test_what_can_be_known_to_be_missing_leaves_a_trial_not_begun(tmp_path: Path
 
 LIMITS = {
     "tokens": ("dies-and-never-ends", {"tokens": 2000}),
-    "time": ("sleeps", {"time_s": 4}),
-    "working_time": ("sleeps", {"working_time_s": 4}),
+    "time": ("holds-devices", {"time_s": 4}),
+    "working_time": ("sleeps", {"working_time_s": 4, "time_s": 120}),
     "device_seconds": ("holds-devices", {"device_seconds": 2.0}),
 }
 

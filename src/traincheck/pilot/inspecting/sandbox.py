@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import Any, ClassVar, Literal, overload
+from uuid import uuid4
 
+import anyio
 from inspect_ai.util import ExecResult, SandboxEnvironment, sandboxenv, subprocess
 
+from traincheck.pilot.device import keeper
 from traincheck.pilot.places import Place
 
 NAME = "traincheck-pilot"
 _OUTPUT_LIMIT = 10 << 20
+_PARTING_S = 10.0
 
 
 @sandboxenv(name=NAME)
@@ -41,11 +46,30 @@ class PlaceSandbox(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a command in the place; it has one user."""
-        return await subprocess(
-            [*self._prefix(cwd, env), *cmd],
-            input=input, timeout=timeout, output_limit=_OUTPUT_LIMIT, concurrency=concurrency,
+        """Run a command in the place; it has one user. Raises TimeoutError.
+
+        A command that is ended early is ended with all it started: what is left of it would hold its pipes, and
+        Inspect would wait for that.
+        """
+        token = uuid4().hex
+        work = asyncio.ensure_future(
+            subprocess(
+                [*self._prefix(cwd, {**(env or {}), keeper.MARK: token}), *cmd],
+                input=input, output_limit=_OUTPUT_LIMIT, concurrency=concurrency,
+            )
         )  # fmt: skip
+        try:
+            done, _ = await asyncio.wait({work}, timeout=timeout)
+            if done:
+                return work.result()
+            raise TimeoutError(f"it was not done after {timeout} s")
+        except (TimeoutError, asyncio.CancelledError):
+            if not work.done():
+                with anyio.CancelScope(shield=True):
+                    await asyncio.to_thread(keeper.end_all, token)
+                    await asyncio.wait({work}, timeout=_PARTING_S)
+                    work.cancel()
+            raise
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Write a file, folders above it included. Raises PermissionError, IsADirectoryError."""

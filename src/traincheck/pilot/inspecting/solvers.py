@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import anyio
@@ -9,7 +10,7 @@ from inspect_ai.agent import Agent, AgentPrompt, AgentState, AgentSubmit, react
 from inspect_ai.model import ChatMessageAssistant, ChatMessageUser
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import Tool
-from inspect_ai.util import LimitExceededError, apply_limits, time_limit, token_limit, working_limit
+from inspect_ai.util import Limit, LimitExceededError, apply_limits, time_limit, token_limit, working_limit
 
 from traincheck.pilot.inspecting import scripts
 from traincheck.pilot.inspecting.context import Trial
@@ -20,6 +21,7 @@ RECOVERIES: Final = 3
 """So often an agent that ended with an error is started again, in all."""
 
 GO_ON: Final = "Continue."
+_LOOK_S: Final = 0.5
 _BUDGETS: Final[dict[str, Budget]] = {"time": "time", "working": "working_time", "token": "tokens"}
 _PROMPT: Final = "You work in the folder of a training program, with a shell and the tools that you are given."
 
@@ -30,14 +32,19 @@ def driver(trial: Trial) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         budgets = trial.draft.budgets
+        working = working_limit(budgets.working_time_s)
         limits = [
             time_limit(budgets.time_s),
-            working_limit(budgets.working_time_s),
+            working,
             token_limit(budgets.tokens, type="input + output"),
         ]
         with anyio.CancelScope() as scope, apply_limits(limits, catch_errors=True) as spent:
             trial.stop = scope.cancel
-            await _turns(trial, state)
+            watching = asyncio.ensure_future(_watch(trial, working))
+            try:
+                await _turns(trial, state)
+            finally:
+                watching.cancel()
         trial.stop = None
         if spent.limit_error is not None and trial.limit is None:
             trial.exhaust(_BUDGETS[spent.limit_error.type])
@@ -46,6 +53,13 @@ def driver(trial: Trial) -> Solver:
         return state
 
     return solve
+
+
+async def _watch(trial: Trial, working: Limit) -> None:
+    """Inspect looks at working time when a model is asked or a tool is called; a long command would go on."""
+    while working.usage <= trial.draft.budgets.working_time_s:
+        await asyncio.sleep(_LOOK_S)
+    trial.exhaust("working_time")
 
 
 async def _turns(trial: Trial, state: TaskState) -> None:

@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
@@ -32,6 +34,8 @@ from traincheck.pilot.plan import WITH_PACKAGE, SolverChoice
 from traincheck.pilot.planning import case_folders, load
 from traincheck.pilot.running import TOOLS
 from traincheck.pilot.sources import Objects, SourceError
+
+_GIVE_BACK_S: Final = 30.0
 
 
 def hidden(layout: Layout, cases: dict[str, CaseFolder]) -> list[Path]:
@@ -95,12 +99,13 @@ def run(layout: Layout, name: str, socket: Path) -> None:
                 exit_code=OWN_FAILURE,
             )
         log = _solve(trial, model, layout)
+        held = _give_back(socket, name)
         final = _finish(trial, layout, forbidden)
     if log.status != "success" and trial.outcome == "interrupted":
         print(f"the solver did not come to its end: {log.error.message if log.error else log.status}", file=sys.stderr)
     for folder in ("tmp", "vartmp", "package", "guard", "manual", "jobs"):  # work, home and workers are evidence
         shutil.rmtree(root / folder, ignore_errors=True)
-    recorder.close(trial.outcome, final, _held(socket, name))
+    recorder.close(trial.outcome, final, held)
     reconcile.write(layout, name)
 
 
@@ -174,10 +179,18 @@ def _finish(trial: Trial, layout: Layout, forbidden: leaks.Forbidden) -> str:
     return final
 
 
-def _held(socket: Path, name: str) -> int:
-    """Jobs of the trial that still run or wait."""
-    state = Client(socket).state()
-    return sum(request.startswith(f"{name}/") for request in (*state.running, *state.queued))
+def _give_back(socket: Path, name: str) -> int:
+    """End what the trial still has running or waiting; gives the devices that it holds after all."""
+    client = Client(socket)
+    until = time.monotonic() + _GIVE_BACK_S
+    while True:
+        state = client.state()
+        mine = [request for request in (*state.queued, *state.running) if request.startswith(f"{name}/")]
+        if not mine or time.monotonic() > until:
+            return sum(request in state.running for request in mine)
+        for request in mine:
+            client.cancel(request)
+        time.sleep(0.1)
 
 
 @contextmanager

@@ -171,6 +171,7 @@ def test_a_real_training_is_told_from_its_repair(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["tiny-accumulation", "tiny-clean"])
 def test_tiny_cases_qualify(tmp_path: Path, name: str) -> None:
     """Mutants of the right program fail, other good repairs pass, TrainCheck preserves the training."""

@@ -197,6 +197,21 @@ def test_a_running_job_is_cancelled(bench: Bench) -> None:
     assert bench.kinds("r1") == ["asked", "granted", "worker_started", "worker_ended", "released"]
 
 
+def test_what_a_dead_requester_left_is_cleared(bench: Bench) -> None:
+    with bench.service(1) as client, ThreadPoolExecutor(3) as pool:
+        running = pool.submit(client.run, bench.request("t1/a", f"sleep 3383.{RUN}"))
+        until(lambda: living(f"3383.{RUN}"))
+        queued = pool.submit(client.run, bench.request("t1/b", "true"))
+        until(lambda: client.state().queued == ("t1/b",))
+        other = pool.submit(client.run, bench.request("t10/a", "true"))
+        until(lambda: client.state().queued == ("t1/b", "t10/a"))
+        assert client.clear("t1/") == ["t1/b", "t1/a"]
+        assert bench.row("t1/a").released_ns is not None
+        assert (running.result().reason, queued.result().status) == ("cancelled", "refused")
+        assert other.result().exit_code == 0
+        assert client.clear("t1/") == []
+
+
 def test_a_client_that_goes_leaves_the_queue(bench: Bench) -> None:
     async def scenario(path: Path) -> None:
         client = AsyncClient(path)

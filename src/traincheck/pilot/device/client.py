@@ -49,6 +49,19 @@ class Client:
         """Take a request out of the queue, or end its job. Raises ServiceGoneError, TraincheckError."""
         self._once({"op": "cancel", "request": request}, None)
 
+    def clear(self, beginning: str) -> list[str]:
+        """End every request whose id begins so, and wait until their devices are free; gives those ids.
+
+        For what a requester left behind that died. Raises ServiceGoneError.
+        """
+        state = self.state()
+        left = [name for name in (*state.queued, *state.running) if name.startswith(beginning)]
+        for name in left:
+            self.cancel(name)
+        for name in left:
+            self.fetch(name)
+        return left
+
     def state(self) -> State:
         """What the service is doing. Raises ServiceGoneError."""
         return State.model_validate(self._once({"op": "state"}, None)["state"])

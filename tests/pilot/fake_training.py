@@ -55,7 +55,7 @@ def program(behaviour: str) -> str:
 
 def case(folder: Path, name: str = "fake", **more: Any) -> Path:
     """A case of two healthy scenarios and a designated one; ``more`` goes over its fields."""
-    healthy: dict[str, Any] = {"about": "All is well.", "steps": 3, "timeout_s": 2, "config": {"steps": 3}}
+    healthy: dict[str, Any] = {"about": "All is well.", "steps": 3, "timeout_s": 4, "config": {"steps": 3}}
     scenarios = [
         {"name": "base", **healthy, "config": {"steps": 3, "designated": False}},
         {"name": "other", **healthy, "config": {"steps": 3, "designated": False}},

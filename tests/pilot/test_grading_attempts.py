@@ -211,6 +211,30 @@ def test_an_interrupt_ends_the_job_and_is_accounted_for(tmp_path: Path) -> None:
     assert last == [("worker_ended", "cancelled"), ("released", None)]
 
 
+@pytest.mark.parametrize("moment", ["worker_started", "worker_ended", "released"])
+def test_an_interrupt_while_an_entry_is_written_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Right after the process was made is when it would be left behind."""
+    add = Ledger.add
+
+    def interrupted(self, kind, data):  # type: ignore[no-untyped-def]
+        entry = add(self, kind, data)
+        if kind == moment:
+            signal.raise_signal(signal.SIGINT)
+        return entry
+
+    monkeypatch.setattr(Ledger, "add", interrupted)
+    runner = LocalRunner(tmp_path / "device.jsonl", 1)
+    seconds = "60" if moment == "worker_started" else "0"
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(job(tmp_path, ["sleep", seconds]))
+    lease = ["asked", "granted", "worker_started", "worker_ended", "released"]
+    entries = list(read(tmp_path / "device.jsonl"))
+    assert [entry.kind for entry in entries][1:] == lease
+    assert not alive(entries[3].data["pid"])
+
+
 def job(folder: Path, command: list[str], devices: int = 1) -> Job:
     mark = {running.MARK: str(folder / "records")}
     return Job(

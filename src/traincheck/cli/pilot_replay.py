@@ -61,10 +61,7 @@ def replay(
             if not sys.stderr.isatty():
                 _output.note(what)
 
-        found = replay_again(
-            pilot, source, output, case=case, scenarios=tuple(scenario or ()),
-            say=say,
-        )  # fmt: skip
+        found = replay_again(pilot, source, output, case=case, scenarios=tuple(scenario or ()), say=say)
     if as_json:
         _output.print_json(
             {

@@ -111,7 +111,8 @@ class LocalRunner:
         try:
             done = self._worked(job)
         finally:
-            self._add(events.Released(request=job.request))
+            with _uninterrupted():
+                self._add(events.Released(request=job.request))
             with self._turn:
                 self._free = sorted([*self._free, *given])
                 self._turn.notify_all()
@@ -146,18 +147,21 @@ class LocalRunner:
 
     def _worked(self, job: Job) -> Done:
         code, reason = -int(signal.SIGKILL), _CANCELLED
+        process: subprocess.Popen[bytes] | None = None
         began = time.monotonic()
-        with job.out.open("wb") as out, job.err.open("wb") as err:
-            process = subprocess.Popen(
-                job.command, cwd=job.cwd, env=dict(job.env), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True,
-            )  # fmt: skip
-            self._add(events.WorkerStarted(request=job.request, pid=process.pid))
-            try:
-                code, reason = self._waited(process, job.timeout_s)
-            finally:
-                end(process, job.env.get(MARK))
-                self._add(events.WorkerEnded(request=job.request, exit_code=code, reason=reason))
+        try:
+            with job.out.open("wb") as out, job.err.open("wb") as err, _uninterrupted():
+                process = subprocess.Popen(
+                    job.command, cwd=job.cwd, env=dict(job.env), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    start_new_session=True,
+                )  # fmt: skip
+                self._add(events.WorkerStarted(request=job.request, pid=process.pid))
+            code, reason = self._waited(process, job.timeout_s)
+        finally:
+            if process is not None:
+                with _uninterrupted():
+                    end(process, job.env.get(MARK))
+                    self._add(events.WorkerEnded(request=job.request, exit_code=code, reason=reason))
         return Done(code, reason, time.monotonic() - began)
 
     def _waited(self, process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, Reason]:
@@ -250,6 +254,22 @@ def _marked(mark: str) -> Iterator[int]:
         with contextlib.suppress(OSError):
             if int(folder.name) != os.getpid() and wanted in (folder / "environ").read_bytes().split(b"\0"):
                 yield int(folder.name)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end of this: what is begun is written down, what is written down is true."""
+    if threading.current_thread() is not threading.main_thread():  # signals go to the main one
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+    if came:
+        raise KeyboardInterrupt
 
 
 def free_port() -> int:

@@ -34,9 +34,7 @@ def update(model, optimizer, batches, accumulation):
     for _ in range(accumulation):
         tokens, targets = next(batches)
         logits = model(tokens)
-        loss = functional.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), ignore_index=PADDING, reduction="sum"
-        )
+        loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PADDING, reduction="sum")
         loss.backward()
         total += loss.item()
         count += int((targets != PADDING).sum())

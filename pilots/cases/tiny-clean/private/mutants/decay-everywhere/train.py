@@ -25,9 +25,7 @@ def main():
         config = json.load(file)
     torch.manual_seed(config["seed"])
     model = Network(INPUTS)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config["learning_rate"], weight_decay=config["weight_decay"]
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config["learning_rate"], weight_decay=config["weight_decay"])
     batches = samples(config)
     for step in range(1, config["steps"] + 1):
         for group in optimizer.param_groups:

@@ -17,8 +17,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         name="plan",
         epilog=examples(
-            "traincheck pilot plan pilots/tiny.toml -o plan.json",
-            "traincheck pilot plan pilots/tiny.toml -o plan.json --json",
+            "traincheck pilot plan pilots/offline.toml -o plan.json",
+            "traincheck pilot plan pilots/offline.toml -o plan.json --json",
         ),
     )(plan)
 

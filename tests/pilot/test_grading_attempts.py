@@ -211,7 +211,7 @@ def test_an_interrupt_ends_the_job_and_is_accounted_for(tmp_path: Path) -> None:
     assert last == [("worker_ended", "cancelled"), ("released", None)]
 
 
-@pytest.mark.parametrize("moment", ["worker_started", "worker_ended", "released"])
+@pytest.mark.parametrize("moment", ["granted", "worker_started", "worker_ended", "released"])
 def test_an_interrupt_while_an_entry_is_written_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -229,10 +229,14 @@ def test_an_interrupt_while_an_entry_is_written_loses_nothing(
     seconds = "60" if moment == "worker_started" else "0"
     with pytest.raises(KeyboardInterrupt):
         runner.run(job(tmp_path, ["sleep", seconds]))
+    runner.close()
     lease = ["asked", "granted", "worker_started", "worker_ended", "released"]
+    if moment == "granted":
+        lease = ["asked", "granted", "released"]
     entries = list(read(tmp_path / "device.jsonl"))
-    assert [entry.kind for entry in entries][1:] == lease
-    assert not alive(entries[3].data["pid"])
+    assert [entry.kind for entry in entries] == ["service_started", *lease, "service_stopped"]
+    assert entries[-1].data["held"] == 0
+    assert not any(alive(entry.data["pid"]) for entry in entries if "pid" in entry.data)
 
 
 def job(folder: Path, command: list[str], devices: int = 1) -> Job:

@@ -107,15 +107,18 @@ class LocalRunner:
                 source=job.source,
             )
         )  # fmt: skip
-        given = self._given(job)
+        given: list[int] = []
         try:
+            self._take(job, given)
             done = self._worked(job)
         finally:
-            with _uninterrupted():
-                self._add(events.Released(request=job.request))
-            with self._turn:
-                self._free = sorted([*self._free, *given])
-                self._turn.notify_all()
+            with _uninterrupted(), self._turn:
+                if given:
+                    self._add(events.Released(request=job.request))
+                    self._free = sorted([*self._free, *given])
+                    self._turn.notify_all()
+                else:
+                    self._add(events.Refused(request=job.request, reason=self._why_refused(job)))
         if done.reason == "cancelled":
             raise StoppedError(job.request)
         return done
@@ -126,24 +129,23 @@ class LocalRunner:
         with self._turn:
             self._turn.notify_all()
 
-    def _given(self, job: Job) -> tuple[int, ...]:
+    def _take(self, job: Job, given: list[int]) -> None:
+        """Wait for devices, and put those that are given into ``given``."""
         if job.devices > self._devices:
-            self._add(events.Refused(request=job.request, reason=f"there are {self._devices} devices"))
             raise TraincheckError(
                 f"{job.request} needs {job.devices} devices, and there are {self._devices}", "give it more devices"
             )
-        given: tuple[int, ...] = ()
-        try:
-            with self._turn:
-                self._turn.wait_for(lambda: len(self._free) >= job.devices or self._stopped.is_set())
-                if self._stopped.is_set():
-                    raise StoppedError(job.request)
-                given, self._free = tuple(self._free[: job.devices]), self._free[job.devices :]
-        finally:
-            if not given:
-                self._add(events.Refused(request=job.request, reason="stopped"))
-        self._add(events.Granted(request=job.request, devices=given))
-        return given
+        with self._turn:
+            self._turn.wait_for(lambda: len(self._free) >= job.devices or self._stopped.is_set())
+            if self._stopped.is_set():
+                raise StoppedError(job.request)
+            with _uninterrupted():
+                given.extend(self._free[: job.devices])
+                self._free = self._free[job.devices :]
+                self._add(events.Granted(request=job.request, devices=tuple(given)))
+
+    def _why_refused(self, job: Job) -> str:
+        return f"there are {self._devices} devices" if job.devices > self._devices else "stopped"
 
     def _worked(self, job: Job) -> Done:
         code, reason = -int(signal.SIGKILL), _CANCELLED

@@ -15,7 +15,8 @@ class Block(nn.Module):
         width = settings.width
         self.head = width // settings.heads
         self.attention_norm = nn.LayerNorm(width)
-        self.query, self.key, self.value = (column(width, width) for _ in range(3))
+        self.query, self.value = column(width, width), column(width, width)
+        self.key = column(width, width, bias=False)  # the softmax does not see what all keys have in common
         self.out = row(width, width)
         self.mlp_norm = nn.LayerNorm(width)
         self.up = column(width, 4 * width)

@@ -36,9 +36,11 @@ def finish() -> None:
     dist.destroy_process_group()
 
 
-def column(inputs: int, outputs: int) -> ColumnParallelLinear:
+def column(inputs: int, outputs: int, bias: bool = True) -> ColumnParallelLinear:
     """A linear layer whose outputs are split over the ranks."""
-    return ColumnParallelLinear(inputs, outputs, config=_config(), init_method=_initialise, gather_output=False)
+    return ColumnParallelLinear(
+        inputs, outputs, config=_config(), init_method=_initialise, bias=bias, gather_output=False
+    )
 
 
 def row(inputs: int, outputs: int) -> RowParallelLinear:

@@ -56,6 +56,7 @@ def arguments(settings: Settings) -> TrainingArguments:
         gradient_accumulation_steps=settings.accumulation,
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
+        adam_epsilon=1e-6,
         lr_scheduler_type="constant",
         max_grad_norm=0.0,  # no clipping
         train_sampling_strategy="sequential",

@@ -10,6 +10,8 @@ COMMANDS = (
     ("infer",),
     ("check",),
     ("doctor",),
+    ("manual",),
+    ("mcp",),
     ("trace",),
     ("trace", "show"),
     ("trace", "compact"),
@@ -21,6 +23,15 @@ COMMANDS = (
     ("invariants", "merge"),
     ("invariants", "diff"),
     ("invariants", "suppress"),
+    ("pilot",),
+    ("pilot", "plan"),
+    ("pilot", "run"),
+    ("pilot", "grade"),
+    ("pilot", "qualify"),
+    ("pilot", "replay"),
+    ("pilot", "deviation"),
+    ("pilot", "annotate"),
+    ("pilot", "report"),
 )
 
 

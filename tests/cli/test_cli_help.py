@@ -49,9 +49,9 @@ def test_help_imports_nothing_heavy():
         "import sys\n"
         "from typer.testing import CliRunner\n"
         "from traincheck.cli import app\n"
-        "for words in [[], ['collect'], ['check'], ['trace', 'show']]:\n"
+        "for words in [[], ['collect'], ['check'], ['trace', 'show'], ['mcp']]:\n"
         "    assert CliRunner().invoke(app, [*words, '--help']).exit_code == 0\n"
-        "print(sorted({'torch', 'polars', 'numpy', 'jinja2', 'sklearn'} & set(sys.modules)))\n"
+        "print(sorted({'torch', 'polars', 'numpy', 'jinja2', 'sklearn', 'mcp'} & set(sys.modules)))\n"
     )
     result = subprocess.run([sys.executable, "-c", program], env=plain_environment(), capture_output=True, text=True)
     assert result.stdout == "[]\n", result.stderr

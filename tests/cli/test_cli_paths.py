@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from traincheck.cli._paths import (
     input_folder,
 )
 from traincheck.errors import TraincheckError
+from traincheck.manage.sets import read
 
 
 @pytest.mark.parametrize(
@@ -86,3 +88,21 @@ def test_inputs_are_looked_at_first(tmp_path):
     with pytest.raises(TraincheckError, match="nothing at") as caught:
         input_file(tmp_path / "no" / "file", "an invariant file")
     assert "no folder" in str(caught.value.hint)
+
+
+def test_a_pipe_is_waited_for_and_that_is_said(tmp_path, capsys):
+    pipe = tmp_path / "rules.jsonl"
+    os.mkfifo(pipe)
+    assert input_file(pipe, "an invariant file") == pipe
+    assert f"{pipe} is a pipe: waiting" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    input_file(tmp_path / "file", "an invariant file")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_that_would_be_read_twice_is_refused(tmp_path):
+    pipe = tmp_path / "rules.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(TraincheckError, match="read twice"):
+        read([pipe])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from traincheck.overhead import processes
+from traincheck.studykit import processes
 
 
 def run(tmp_path: Path, code: str, timeout_s: float = 60, **variables: str) -> processes.Cost:

@@ -16,11 +16,12 @@ import pytest
 from tests.overhead.tiny_workload import Tiny
 from traincheck.errors import TraincheckError
 from traincheck.events import HEADER_SIZE, RECORD_SIZE, Kind
-from traincheck.overhead import artifacts, audit, machine, processes, summary, trial
+from traincheck.overhead import artifacts, audit, summary, trial
 from traincheck.overhead.policy import load_policy, policy_of
 from traincheck.overhead.program.main import Run
 from traincheck.overhead.study import ENTRY, Study
 from traincheck.overhead.trial import Place, Trial
+from traincheck.studykit import machine, processes
 from traincheck.trace import open_trace
 
 pytest_plugins = ["tests.overhead.small_study"]

@@ -428,6 +428,23 @@ class TestRefused:
         (tmp_path / name).write_text('{"schema": 2}')
         self.check(tmp_path, "newer TrainCheck")
 
+    @pytest.mark.parametrize("name", ["manifest.json", "processes/1800000000000000000-7/process.json"])
+    @pytest.mark.parametrize("schema", ['"1"', "1.0", "true", "null", "[1]", "0", "-1", "{}"])
+    def test_a_schema_that_is_no_version(self, tmp_path: Path, name: str, schema: str) -> None:
+        raw.write_process(tmp_path, [raw.header(count=8, closed=1) + records()], SYMBOLS)
+        (tmp_path / name).write_text(f'{{"schema": {schema}}}')
+        self.check(tmp_path, "expected schema 1")
+
+    @pytest.mark.parametrize(
+        "name", ["manifest.json", "processes/1800000000000000000-7/symbols.jsonl", "processes/1800000000000000000-7/x"]
+    )
+    @pytest.mark.timeout(20)
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path, name: str) -> None:
+        raw.write_process(tmp_path, [raw.header(count=8, closed=1) + records()], SYMBOLS)
+        (tmp_path / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name)
+        self.check(tmp_path, "is a pipe")
+
 
 def test_live_trace_grows(tmp_path: Path) -> None:
     """A trace that is being written reads as what is there so far."""

@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from time import localtime, strftime
 
+from traincheck.cli import _output
 from traincheck.errors import TraincheckError
 
 TRACE_FILES = ("manifest.json", "manifest.json.next", "plan.json", "processes", "compact", "reached", "not-watched-*")
@@ -55,6 +56,8 @@ def input_file(path: Path, what: str) -> Path:
         raise TraincheckError(f"expected {what}, but there is nothing at {path}", _siblings(path))
     if path.is_dir():
         raise TraincheckError(f"expected {what}, a file, but {path} is a folder", "give a file")
+    if path.is_fifo() and not str(path).startswith(("/dev/", "/proc/")):  # those of a shell have a writer
+        _output.note(f"note: {path} is a pipe: waiting until something has written {what} to it")
     return path
 
 

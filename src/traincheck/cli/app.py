@@ -16,10 +16,20 @@ from traincheck.cli import (
     invariants_merge,
     invariants_show,
     invariants_suppress,
+    manual,
+    mcp,
     overhead_profile,
     overhead_report,
     overhead_run,
     overhead_verify,
+    pilot_annotate,
+    pilot_deviation,
+    pilot_grade,
+    pilot_plan,
+    pilot_qualify,
+    pilot_replay,
+    pilot_report,
+    pilot_run,
     trace_compact,
     trace_diff,
     trace_import,
@@ -79,6 +89,20 @@ overhead = typer.Typer(
     ),
 )
 
+pilot = typer.Typer(
+    name="pilot",
+    cls=Commands,
+    help="Study whether access to TrainCheck helps agents repair real training failures.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    epilog=examples(
+        "traincheck pilot plan pilots/tiny.toml -o plan.json",
+        "traincheck pilot run plan.json -o out/tiny",
+        "traincheck pilot grade out/tiny",
+        "traincheck pilot report out/tiny",
+    ),
+)
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -98,7 +122,10 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Watch PyTorch training, learn what a healthy run does, and say what broke in the others."""
+    """Watch PyTorch training, learn what a healthy run does, and say what broke in the others.
+
+    For coding agents: traincheck manual --agent.
+    """
     # ``debug`` is read by the guard, which stands around all commands; ``version`` has done its work.
 
 
@@ -121,7 +148,18 @@ overhead_run.register(overhead)
 overhead_report.register(overhead)
 overhead_verify.register(overhead)
 overhead_profile.register(overhead)
+app.add_typer(pilot)
+pilot_plan.register(pilot)
+pilot_run.register(pilot)
+pilot_grade.register(pilot)
+pilot_qualify.register(pilot)
+pilot_replay.register(pilot)
+pilot_deviation.register(pilot)
+pilot_annotate.register(pilot)
+pilot_report.register(pilot)
 doctor.register(app)
+manual.register(app)
+mcp.register(app)
 
 
 def main() -> None:

@@ -41,6 +41,8 @@ def read(paths: Sequence[str | Path]) -> list[Source]:
     """Load each file. Raises ``TraincheckError`` as ``load_invariants``."""
     sources = []
     for path in paths:
+        if Path(path).is_fifo():
+            raise TraincheckError(f"{path} is a pipe, and can't be read twice", "write its content to a file first")
         loaded = load_invariants(path)
         try:
             digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from traincheck.errors import TraincheckError
 from traincheck.files import write_whole
 from traincheck.strictjson import strict
+from traincheck.studykit.hashes import files_of
+from traincheck.studykit.hashes import sha256_file as sha256_file
+from traincheck.studykit.hashes import sha256_tree as sha256_tree
 
 SCHEMA: Final = 1
 """Version of every JSON file of a study (docs/overhead.md)."""
@@ -55,26 +56,11 @@ def read_json(path: Path) -> Any:
     return value
 
 
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            hasher.update(piece)
-    return hasher.hexdigest()
-
-
-def sha256_tree(folder: Path) -> str:
-    """One SHA-256 of a folder: names and contents of all its files."""
-    lines = [f"{sha256_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in _files(folder)]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
 def write_hashes(folder: Path) -> None:
     """Hash everything in the study but reports and the list of hashes itself."""
     files = {
         path.relative_to(folder).as_posix(): {"sha256": sha256_file(path), "bytes": path.stat().st_size}
-        for path in _files(folder)
+        for path in files_of(folder)
         if path.relative_to(folder).as_posix() not in (HASHES, *_REPORTS)
     }
     write_json(folder / HASHES, {"schema": SCHEMA, "files": files})
@@ -84,14 +70,10 @@ def tampered(folder: Path) -> list[str]:
     """Sentences on every file that is missing, changed, or was not there when the study ended. Empty: nothing."""
     known = read_json(folder / HASHES)["files"]
     found = []
-    here = {path.relative_to(folder).as_posix() for path in _files(folder)} - {HASHES, *_REPORTS}
+    here = {path.relative_to(folder).as_posix() for path in files_of(folder)} - {HASHES, *_REPORTS}
     for name, entry in known.items():
         if name not in here:
             found.append(f"{name} is missing")
         elif (seen := sha256_file(folder / name)) != entry["sha256"]:
             found.append(f"{name} was changed: its SHA-256 is {seen}, the study recorded {entry['sha256']}")
     return found + [f"{name} was not there when the study ended" for name in sorted(here - set(known))]
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    yield from sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)

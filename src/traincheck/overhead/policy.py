@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from traincheck.errors import TraincheckError
+from traincheck.studykit import toml
 
 SCHEMA = 1
 
@@ -17,18 +16,14 @@ Kind = Literal["api", "full", "selective", "live", "peer-api", "peer-subclass", 
 PLAIN = "plain"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class WorkloadChoice(_Strict):
+class WorkloadChoice(toml.Strict):
     """``[workload]``: which program trains."""
 
     name: str | None = None
     cls: str | None = Field(default=None, alias="class", pattern=r"^[\w.]+:\w+$")
     """``module:Class`` of a workload of one's own; the module lies beside the study file or is installed."""
     ranks: int = Field(default=1, ge=1)
-    options: dict[str, int | float | str | bool] = {}
+    options: dict[str, int | float | str | bool] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one(self) -> WorkloadChoice:
@@ -42,7 +37,7 @@ class WorkloadChoice(_Strict):
         return self.name or self.cls or ""
 
 
-class Mode(_Strict):
+class Mode(toml.Strict):
     """``[[modes]]``: one way of watching. The plain run is always there and is not listed."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
@@ -66,7 +61,7 @@ class Mode(_Strict):
         return self.kind.startswith("peer-")
 
 
-class Protocol(_Strict):
+class Protocol(toml.Strict):
     """``[protocol]``: trials and their order."""
 
     pairs: int = Field(default=3, ge=1)
@@ -89,14 +84,14 @@ class Protocol(_Strict):
         return self
 
 
-class Reference(_Strict):
+class Reference(toml.Strict):
     """``[reference]``: the healthy runs that invariants are learned from, collected in full."""
 
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     steps: int = Field(default=10, ge=1)
 
 
-class HoldOut(_Strict):
+class HoldOut(toml.Strict):
     """``[hold_out]``: trials with a seed and a length that nothing was learned from."""
 
     seed: int
@@ -105,7 +100,7 @@ class HoldOut(_Strict):
     modes: tuple[str, ...] = Field(min_length=1)
 
 
-class Quick(_Strict):
+class Quick(toml.Strict):
     """``[quick]``: what ``--quick`` changes."""
 
     pairs: int = Field(default=1, ge=1)
@@ -114,7 +109,7 @@ class Quick(_Strict):
     hold_out: bool = False
 
 
-class Policy(_Strict):
+class Policy(toml.Strict):
     """A study file."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -183,36 +178,9 @@ class Policy(_Strict):
 
 def load_policy(path: Path) -> Policy:
     """The study file at ``path``. Raises TraincheckError that names the file and every field that is wrong."""
-    try:
-        data = _toml(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise TraincheckError(f"{path} is no study file: it is not UTF-8", "write it as TOML") from error
-    except ValueError as error:
-        raise TraincheckError(f"{path} is not TOML: {error}", "the shipped ones in studies/ are examples") from error
-    return policy_of(data, str(path))
+    return policy_of(toml.read(path, "a study file", "the shipped ones in studies/ are examples"), str(path))
 
 
 def policy_of(data: dict[str, Any], name: str) -> Policy:
     """The policy of parsed TOML; ``name`` is what errors call the file."""
-    version = data.get("schema")
-    if isinstance(version, int) and version > SCHEMA:
-        raise TraincheckError(f"{name} has schema {version}, this TrainCheck reads {SCHEMA}", "upgrade TrainCheck")
-    try:
-        return Policy.model_validate(data)
-    except ValidationError as error:
-        raise TraincheckError(f"{name}: {'; '.join(map(_told, error.errors()))}", "see docs/overhead.md") from error
-
-
-def _told(fault: Any) -> str:
-    place = ".".join(str(part) for part in fault["loc"]) or "the file"
-    if fault["type"] == "extra_forbidden":
-        return f"{place}: there is no such field"
-    if fault["type"] == "missing":
-        return f"{place}: this field is missing"
-    return f"{place}: {fault['msg'].removeprefix('Value error, ')}, found {fault['input']!r:.80}"
-
-
-def _toml(text: str) -> dict[str, Any]:
-    tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    data: dict[str, Any] = tomllib.loads(text)
-    return data
+    return toml.validated(Policy, data, name, newest=SCHEMA, see="docs/overhead.md")

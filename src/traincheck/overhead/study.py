@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from traincheck import __version__
 from traincheck.errors import TraincheckError
-from traincheck.overhead import artifacts, machine, modes, outcomes, peer, portability, processes, schedule, summary
+from traincheck.overhead import artifacts, modes, outcomes, peer, portability, schedule, summary
 from traincheck.overhead import trial as trials
 from traincheck.overhead.policy import PLAIN
 from traincheck.overhead.trial import Place, Trial
+from traincheck.studykit import machine, processes
 
 Progress = Callable[[str, int, int], None]
 """Is told what is being done, how many parts are done, and of how many."""

@@ -11,9 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from traincheck.overhead import artifacts, audit, modes, peer, processes
-from traincheck.overhead.machine import foreign
+from traincheck.overhead import artifacts, audit, modes, peer
 from traincheck.overhead.policy import PLAIN, Mode, Policy
+from traincheck.studykit import processes
+from traincheck.studykit.machine import foreign
 
 PHASES: Final = ("import", "set_up", "evidence_before", "training", "evidence_after", "close", "done")
 """Phases that the program marks, in order."""

@@ -94,7 +94,10 @@ class ProcessInfo:
 
 
 def read_object(path: Path) -> tuple[dict[str, Any] | None, str | None]:
-    """(JSON object of a file, None), or (None, why not). Raises TraceError when its ``schema`` is newer than ours."""
+    """(JSON object of a file, None), or (None, why not).
+
+    Raises TraceError when its ``schema`` is newer than ours, or no version at all: nothing in it can be relied on then.
+    """
     try:
         value = loads(path.read_bytes())
     except FileNotFoundError:
@@ -105,8 +108,13 @@ def read_object(path: Path) -> tuple[dict[str, Any] | None, str | None]:
         return None, "is not valid JSON"
     if not isinstance(value, dict):
         return None, "is not a JSON object"
-    schema = value.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
+    schema = value.get("schema", SCHEMA)
+    if not _is_number(schema) or schema < 1:
+        raise TraceError(
+            f"{path} was not written by TrainCheck: expected schema {SCHEMA}, found {ascii(schema)[:40]}",
+            "copy the trace again from where it was collected, or collect the run again",
+        )
+    if schema > SCHEMA:
         raise TraceError(
             f"{path} was written by a newer TrainCheck: schema {schema}, this one reads up to {SCHEMA}",
             "read it with that version, or upgrade: pip install -U traincheck",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +38,7 @@ def open_trace(path: str | Path) -> Trace:
         if not root.is_dir():
             found = "a file" if root.exists() else "nothing"
             raise TraceError(f"{root}: expected a trace folder, found {found}", _hint(root))
+        _refuse_pipes(root)
         if compact.is_compact(root):
             return compact.read(root)
         if (root / "processes").is_dir() or (root / "manifest.json").is_file():
@@ -46,6 +50,16 @@ def open_trace(path: str | Path) -> Trace:
     raise TraceError(
         f"{root} is not a trace: it holds neither processes/ nor manifest.json, nor files of a 0.x trace", _hint(root)
     )
+
+
+def _refuse_pipes(root: Path) -> None:
+    """Who opens a pipe without a writer waits for ever."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            with contextlib.suppress(OSError):  # a run that goes on renames its files
+                if stat.S_ISFIFO(path.stat().st_mode):
+                    raise TraceError(f"{path} is a pipe: a trace consists of files", "take it out of the folder")
 
 
 def _hint(root: Path) -> str:

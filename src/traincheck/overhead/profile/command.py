@@ -16,11 +16,12 @@ from traincheck.collect import runfolder
 from traincheck.collect.lookup import missing
 from traincheck.collect.plan import Plan
 from traincheck.errors import TraincheckError
-from traincheck.overhead import artifacts, machine, processes, study
+from traincheck.overhead import artifacts, study
 from traincheck.overhead import trial as trials
 from traincheck.overhead.policy import Mode, Policy
 from traincheck.overhead.profile import counts, result, windows
 from traincheck.overhead.trial import Place
+from traincheck.studykit import machine, processes
 
 SCHEMA: Final = 1
 PROFILE: Final = "profile.json"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from traincheck.overhead.machine import Use, load
+from traincheck.studykit.machine import Use, load
 
 _GRACE_S = 10
 _DROPPED = ("TRAINCHECK", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GROUP_", "ROLE_", "TORCHELASTIC", "PYTHONPATH")

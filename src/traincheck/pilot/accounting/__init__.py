@@ -1,0 +1,1 @@
+"""What a trial took, from ledgers alone: clocks, tokens, device-seconds. Pure functions; integers of ns inside."""

@@ -23,7 +23,7 @@ def documents(count: int, seed: int) -> list[str]:
 
 def tokenizer(texts: list[str], folder: Path, entries: int) -> None:
     """Train a byte-level BPE on the texts and write it as Hugging Face tokenizers are laid out."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # type: ignore[import-not-found]
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     folder.mkdir(exist_ok=True)
     built = Tokenizer(models.BPE())

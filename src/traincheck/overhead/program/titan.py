@@ -44,9 +44,9 @@ class LlamaDebug(Workload):
     def build(self) -> None:  # noqa: D102
         _environment()
         _cpu_as_device()
-        from torchtitan.config import ConfigManager  # type: ignore[import-not-found]
-        from torchtitan.tools.logging import init_logger  # type: ignore[import-not-found]
-        from torchtitan.train import Trainer  # type: ignore[import-not-found]
+        from torchtitan.config import ConfigManager
+        from torchtitan.tools.logging import init_logger
+        from torchtitan.train import Trainer
 
         init_logger()
         trainer = _marked(Trainer)(ConfigManager().parse_args(self._arguments()))

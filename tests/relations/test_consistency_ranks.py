@@ -1,4 +1,4 @@
-"""Pairs of variables count as the lower rank's, however the processes were numbered."""
+"""Ranks: pairs count as the lower rank's, however processes were numbered; split parameters are no replicas."""
 
 from __future__ import annotations
 
@@ -52,3 +52,26 @@ def test_the_order_in_which_processes_began_says_nothing(parted: int | None, by_
 def test_the_same_is_learned() -> None:
     one, two = (infer([world(ranks=2).trace()], relations=["ConsistencyRelation"]) for world in (World, Reversed))
     assert [invariant.id for invariant in one] == [invariant.id for invariant in two]
+
+
+SPLIT = ("conv.bias", "fc.weight")
+
+
+def test_parameters_that_ranks_hold_in_parts_are_no_replicas() -> None:
+    healthy = World(ranks=2, split=SPLIT)
+    invariants = infer([healthy.trace()], relations=["ConsistencyRelation"])
+    said = {
+        text for text in map(str, (i.text_description for i in invariants)) if "tensor_model_parallel is False" in text
+    }
+    assert {text.split()[0] for text in said} == {"Parameter.data", "Parameter.grad"}
+    for other, outcome in ((healthy.but(seed=5), "passed"), (healthy.but(seed=5, parted_from=3), "violated")):
+        result = check(other.trace(), invariants)
+        assert {one.outcome for one in result.outcomes} == {outcome}
+    assert [finding.first_step for finding in result.findings] == [3, 3]
+    assert {finding.tensors for finding in result.findings} == {("conv.weight",)}
+    assert all("Tensor-parallel ranks hold" in finding.meaning for finding in result.findings)
+
+
+def test_without_a_mark_no_rule_is_made_of_replicas() -> None:
+    # What is split cannot be told from what is not: no rule is better than a wrong one.
+    assert len(infer([World(ranks=2, split=SPLIT, marks=False).trace()], relations=["ConsistencyRelation"])) == 0

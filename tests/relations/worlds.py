@@ -45,6 +45,10 @@ class World:
     lost: frozenset[tuple[int, str]] = field(default_factory=frozenset)
     """(step, parameter): updates that are too small to move it."""
     grads: dict[str, object] = field(default_factory=dict)
+    split: tuple[str, ...] | None = None
+    """Parameters of which tensor-parallel ranks hold parts; the parts start equal."""
+    marks: bool = True
+    """Whether the framework says so."""
 
     def but(self, **changes: object) -> World:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -84,6 +88,8 @@ class _Run:
     def facts(self, name: str) -> dict[str, object]:
         inside = name not in self.world.not_in_optimizer
         facts: dict[str, object] = {} if self.world.dtype is None else {"dtype": self.world.dtype}
+        if self.world.split is not None and self.world.marks:
+            facts["tensor_model_parallel"] = name in self.world.split
         return {
             **facts,
             "requires_grad": name not in self.world.frozen,
@@ -133,11 +139,12 @@ class _Run:
 
     def backward(self, step: int, micro: int, watched: bool) -> None:
         p, w = self.process, self.world
-        rank = self.rank if w.parted_from is not None and step >= w.parted_from else 0
+        parted = w.parted_from is not None and step >= w.parted_from
         if watched:
             call = p.begin(BACKWARD, location=("train.py", 12, "main"))
         for name in w.names:
             if name not in w.frozen:
+                rank = self.rank if parted or name in (w.split or ()) else 0
                 self.grad[name] = digest((w.seed, name, "grad", step, micro, rank, str(self.grad[name])))
         if watched:
             p.end()

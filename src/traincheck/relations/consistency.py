@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from traincheck.invariants import Clause, Conjunction, Group, Invariant, Support, VarNameParam, VarParam, VarTypeParam
-from traincheck.preconditions import Prop, Records, Unexplained, deduce, holds, propose
+from traincheck.preconditions import Prop, Records, Unexplained, clause_holds, deduce, holds, propose
 from traincheck.relations.base import (
     MOST_VIOLATIONS,
     Candidate,
@@ -51,6 +51,13 @@ GROUP: Final = "var"
 BASELINE: Final = "baseline"
 MIN_PAIRS: Final = 3
 MIN_STEPS: Final = 2
+
+SPLIT: Final = "tensor_model_parallel"
+"""Fact of a parameter: whether ranks hold parts of it. Megatron's mark, and the name of 0.x traces."""
+
+WHOLE: Final = Clause(
+    type="constant", prop_name=f"attributes.{SPLIT}", additional_path="None", prop_dtype="bool", values=[False]
+)
 
 LEARNED_ROLES: Final = ("parameter", "buffer", "optimizer_state")
 """Whose content may be replicated. That ranks share a seed or a batch in one run is no rule."""
@@ -169,6 +176,7 @@ class Consistency:
             states, _ = numbered(rows_of(reference.states), {})
             parts.append(states.having(reference=np.full(states.height, number, dtype=np.int64)))
         states = stack(parts)
+        facts = states.take(states["attribute"] == code(SPLIT))
         learned = _judged(states) & member(states["role"], [code(role) for role in LEARNED_ROLES])
         states = states.take(learned & member(states["kind"], (KIND["digest"], KIND["none"])))
         keys = [states[name] for name in ("variable_type", "role", "attribute")]
@@ -178,7 +186,7 @@ class Consistency:
         result: list[Candidate] = []
         for (kind, role, attribute), codes in kinds:
             mine = np.logical_and.reduce([key == number for key, number in zip(keys, codes, strict=True)])
-            found = _learn(kind, role, attribute, states.take(mine), states)
+            found = _learn(kind, role, attribute, states.take(mine), states, facts)
             if found is not None:
                 result.append(found)
         return result
@@ -209,13 +217,12 @@ class Consistency:
         who = f"{names(tensors)}.{attribute}" if len(tensors) == 1 else f"{attribute} of {names(tensors)}"
         between = f"differs between {names(sides, 8)}" if across else "differs"
         first = rows[0]
-        meaning = {
-            "data": "The replicas have parted: gradients were not averaged over the ranks (the wrapped module was "
-            "bypassed, no_sync, or a parameter outside the wrapper), the ranks started from different weights, or a "
-            "seed differs.",
-            "grad": "Gradients were not averaged over the ranks: the DDP module was bypassed, no_sync() was left on, "
-            "or the parameter is outside the wrapper.",
-        }.get(attribute, "Something that the ranks shared in the reference runs is no longer shared.")
+        if any(WHOLE.prop_name == prop for prop in properties(invariant)):
+            meaning = _TENSOR_PARALLEL
+        else:
+            meaning = _MEANING.get(
+                attribute, "Something that the ranks shared in the reference runs is no longer shared."
+            )
         return Explanation(
             title=f"{who} {between}",
             expected=self.describe(invariant),
@@ -227,6 +234,18 @@ class Consistency:
             tensors=tensors,
             specificity=100,
         )
+
+
+_MEANING: Final = {
+    "data": "The replicas have parted: gradients were not averaged over the ranks (the wrapped module was bypassed, "
+    "no_sync, or a parameter outside the wrapper), the ranks started from different weights, or a seed differs.",
+    "grad": "Gradients were not averaged over the ranks: the DDP module was bypassed, no_sync() was left on, or the "
+    "parameter is outside the wrapper.",
+}
+_TENSOR_PARALLEL: Final = (
+    "Tensor-parallel ranks hold these parameters whole and have to treat them alike: on some ranks they are left out "
+    "of gradient clipping or of an all-reduce, or the ranks started from different weights."
+)
 
 
 def _rank(row: Row, side: str) -> str:
@@ -321,7 +340,7 @@ def _is(param: VarParam, rows: Table) -> Mask:
 # --- learning ----------------------------------------------------------------------------------------------------
 
 
-def _learn(kind: str, role: str, attribute: str, rows: Table, states: Table) -> Candidate | None:
+def _learn(kind: str, role: str, attribute: str, rows: Table, states: Table, facts: Table) -> Candidate | None:
     """Whether this content is the same on all ranks, and where (at which observations, in which stage)."""
     parts = []
     for reference in np.unique(rows["reference"]):
@@ -331,6 +350,10 @@ def _learn(kind: str, role: str, attribute: str, rows: Table, states: Table) -> 
     if not parts or not any(len(part) for part in parts):
         return None
     pairs = Pairs(rows, *(np.concatenate([getattr(part, side) for part in parts]) for side in ("left", "right")))
+    whole = _whole(pairs, facts) if role == "parameter" else None
+    if whole is not None:
+        # Parts that are equal on all ranks, like biases that start as zeros, are so by chance.
+        pairs = Pairs(rows, pairs.left[whole], pairs.right[whole])
     equal = pairs.equal
     one = rows.take(pairs.left)
     content = one["kind"] == KIND["digest"]
@@ -346,6 +369,8 @@ def _learn(kind: str, role: str, attribute: str, rows: Table, states: Table) -> 
         Clause(type="consistent", prop_name="owner", additional_path="None", prop_dtype="str"),
         Clause(type="unequal", prop_name="process_id", additional_path="None", prop_dtype="int"),
     ]
+    if whole is not None:
+        fixed.append(WHOLE)
     if roles > 1 or role != "parameter":
         fixed.append(Clause(type="constant", prop_name="role", additional_path="None", prop_dtype="str", values=[role]))
     more: list[Clause] = []
@@ -389,3 +414,12 @@ def _same_on_others(rows: Table, mine: Mask) -> Pairs:
     every = np.ones(rows.height, dtype=np.bool_)
     at = places(rows, ("variable", "owner", "role"))
     return pairs_of(rows, every, mine, mine, at, same=True).in_order()
+
+
+def _whole(pairs: Pairs, facts: Table) -> Mask | None:
+    """Pairs of parameters that ranks hold whole; None where nothing is known to be split."""
+    if not facts.height:
+        return None
+    records = Records(len(pairs), [PairValues(pairs, side, facts) for side in (pairs.left, pairs.right)])
+    parts = clause_holds(WHOLE.model_copy(update={"values": [True]}), records)
+    return clause_holds(WHOLE, records) if parts.any() else None

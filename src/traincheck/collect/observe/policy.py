@@ -47,7 +47,18 @@ reason and the moment.
 
 
 FACT_NAMES: Final = frozenset(
-    ("dtype", "shape", "device", "tied_to", "requires_grad", "in_optimizer", "layout", "local_shape", "placements")
+    (
+        "dtype",
+        "shape",
+        "device",
+        "tied_to",
+        "requires_grad",
+        "in_optimizer",
+        "layout",
+        "local_shape",
+        "placements",
+        "tensor_model_parallel",
+    )
 )
 OTHER_NAMES: Final = frozenset(
     ("data", "grad", "value", "size", "tensors", "supervised", "training", "training_modules", "modules", "lr")

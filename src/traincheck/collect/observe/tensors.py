@@ -131,11 +131,12 @@ class Sheet:
 
     def facts(self, entries: Sequence[Entry], membership: Mapping[int, str]) -> None:
         """dtype, shape, device, requires_grad, in_optimizer, tied_to; layout unless strided; for DTensors
-        placements, mesh and local shape.
+        placements, mesh and local shape; with Megatron tensor_model_parallel.
 
         Read anew each time; rows are made only when something changed.
         """
         homes: dict[tuple[int, int], str] = {}
+        megatron = loaded("megatron.core") is not None
         for place, tensor in entries:
             local, spec = tensor, None
             if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
@@ -157,6 +158,10 @@ class Sheet:
                 tensor.layout,
                 None if local is tensor else local.shape,
                 None if spec is None else (spec.placements, id(spec.mesh)),
+                # Of a model's parameters Megatron marks those that it splits, and may leave others without a mark.
+                getattr(tensor, "tensor_model_parallel", False)
+                if megatron and place.role == "parameter" and place.owner.startswith("model")
+                else None,
             )
             if facts != place.facts:
                 place.facts_rows = self._facts_rows(place, facts, spec)
@@ -164,10 +169,12 @@ class Sheet:
             self.rows.extend(place.facts_rows)
 
     def _facts_rows(self, place: Tracked, facts: tuple[Any, ...], spec: Any) -> tuple[Row, ...]:
-        dtype, shape, device, requires_grad, member, tied, layout, local_shape, _ = facts
+        dtype, shape, device, requires_grad, member, tied, layout, local_shape, _, split = facts
         values: dict[str, Any] = {"dtype": dtype, "shape": shape, "device": device, "tied_to": tied}
         if place.role == "parameter":
             values |= {"requires_grad": requires_grad, "in_optimizer": member}
+        if split is not None:
+            values["tensor_model_parallel"] = bool(split)
         if layout is not torch.strided:
             values["layout"] = layout
         if local_shape is not None:

@@ -7,12 +7,16 @@ docs/measurements/pilot-cases.md.
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.collect.running import has
+from tests.collect.running import clean_environment, has
+from traincheck.check import check
+from traincheck.infer import infer
 from traincheck.pilot.cases import CaseFolder
 from traincheck.pilot.grading.attempts import CaseJudge
 from traincheck.pilot.grading.replaying import Setting
@@ -135,6 +139,39 @@ def test_numbers_of_clipping():
     }  # fmt: skip
     assert all(differ["fault"])
     assert differ["fix"] == differ["off"] == [0, 0, 0, 0]
+
+
+@pytest.mark.skipif(not (has("deepspeed") and has("megatron")), reason="needs deepspeed, megatron-core")
+def test_traincheck_names_what_is_not_clipped(tmp_path):
+    """Learned from the control that whoever has the failure can run too: clipping switched off."""
+    case = CaseFolder(CASES / "clipping-tensor-parallel")
+    workspace = tmp_path / "workspace"
+    shutil.copytree(case.workspace, workspace)
+
+    def collected(name, *rules):
+        config = tmp_path / f"{name}.json"
+        config.write_text(json.dumps(case.case.scenario(name).config))
+        run = tmp_path / "-".join((name, *(rule.stem for rule in rules)))
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+        options = [word for rule in rules for word in ("-i", str(rule))]
+        collect = [sys.executable, "-m", "traincheck", "collect", "-q", "-o", str(run), *options, "--"]
+        subprocess.run(
+            [*collect, *launch, "--config", str(config)],
+            cwd=workspace, env=clean_environment(), capture_output=True, timeout=300, check=False,
+        )  # fmt: skip
+        return run
+
+    rules = tmp_path / "control.jsonl"
+    control = collected("clipping-disabled")
+    infer([control]).save(rules)
+    for run in (collected("base"), collected("base", rules)):
+        result = check(run, rules)
+        data, grad = sorted(result.findings, key=lambda finding: finding.first_step)
+        assert (data.first_step, grad.first_step) == (1, 2)
+        assert data.title.startswith("data of ")
+        assert "Tensor-parallel ranks hold these parameters whole" in data.meaning
+        assert {"blocks.0.attention_norm.bias", "blocks.1.mlp_norm.bias"} <= set(data.tensors)
+        assert not [name for name in data.tensors if name.endswith(("query.weight", "up.weight"))]
 
 
 def test_two_runs_are_the_same_bits():

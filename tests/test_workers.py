@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.collect.running import as_from_a_terminal
 from traincheck.errors import TraincheckError
 from traincheck.workers import side_by_side
 
@@ -76,7 +75,6 @@ def test_an_interrupt_ends_them_without_a_word(tmp_path: Path, early: bool) -> N
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=as_from_a_terminal,
     )
 
     def ready() -> bool:

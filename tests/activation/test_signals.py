@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from tests.activation.watching import TRAIN, collecting, environment, script
-from tests.collect.running import as_from_a_terminal
 
 COUNT = (
     TRAIN
@@ -50,7 +49,6 @@ def _started(folder: Path, command: list[str]) -> Iterator[subprocess.Popen[byte
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=as_from_a_terminal,
     )
     try:
         assert process.stdout is not None

@@ -11,7 +11,6 @@ import time
 import pytest
 
 from tests.cli.cli_support import plain_environment
-from tests.collect.running import as_from_a_terminal
 from traincheck import open_trace
 from traincheck.trace.build import TraceBuilder
 
@@ -103,7 +102,6 @@ def test_signals_reach_the_program(tmp_path, number):
         env=plain_environment(),
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=as_from_a_terminal,
     )
     deadline = time.monotonic() + 60
     while not ready.exists() and time.monotonic() < deadline:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +15,6 @@ PROGRAMS = Path(__file__).parent.parent / "programs"
 
 def has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
-
-
-def as_from_a_terminal() -> None:
-    """``preexec_fn`` of programs to which signals are sent.
-
-    What started the tests may ignore some (``nohup``, or ``&`` in a script), and everything it starts inherits that.
-    """
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def clean_environment() -> dict[str, str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.pilot.synthetic_records import raised, training
-from traincheck.pilot.cases import Tolerance
+from traincheck.pilot.cases import Scenario, Tolerance
+from traincheck.pilot.grading import incomplete
 from traincheck.pilot.grading.comparison import Comparison, compare
 from traincheck.pilot.grading.judging import Judgement, judge
 from traincheck.pilot.grading.records import Records, load
@@ -55,6 +57,19 @@ def test_state_that_differs_is_incorrect_with_what_differs_first(tmp_path: Path,
     found = verdict(tmp_path / "replay", oracle)
     assert found.verdict == "incorrect"
     assert "gradients w differ on rank 1, at step 1: relative L2 error 1" in found.reason
+
+
+def test_every_record_of_what_trained_is_needed_and_what_a_launcher_leaves_is_not(
+    tmp_path: Path, oracle: Records
+) -> None:
+    training(tmp_path / "replay")
+    launcher = tmp_path / "replay" / "99-1"
+    launcher.mkdir()
+    (launcher / "end.json").write_text(json.dumps({"steps": 0, "rank": None, "pid": 99, "final": None}))
+    scenario = Scenario(name="base", about="two ranks", ranks=2, steps=2)
+    found = incomplete.verdicts(load(tmp_path / "replay"), scenario, lambda records: against(records, oracle))
+    assert found.pop("whole").verdict == "correct"
+    assert [one.verdict for one in found.values()] == ["unknown"] * 2 * 4
 
 
 @pytest.mark.parametrize("missing", ["header.json", "step-000001.json", "step-000002.json", "end.json"])

@@ -17,12 +17,16 @@ from traincheck.pilot.grading.running import Done
 def verdicts(
     whole: Records, scenario: Scenario, compared: Callable[[Records], list[Comparison]]
 ) -> dict[str, Judgement]:
-    """Verdicts on ``whole`` with each of its records missing in turn, and with nothing missing (``whole``)."""
+    """Verdicts on ``whole`` with each of its records missing in turn, and with nothing missing (``whole``).
+
+    Records are those of processes that trained: that a launcher ended in order is noted too, and proves nothing.
+    """
     with tempfile.TemporaryDirectory(prefix="traincheck-incomplete-") as scratch:
         copy = Path(scratch) / "records"
         shutil.copytree(whole.folder, copy, ignore=shutil.ignore_patterns("*.pt"))
         found = {"whole": _verdict(copy, scenario, compared)}
-        for path in sorted(copy.rglob("*.json")):
+        trained = [header.parent for header in sorted(copy.glob("*/header.json"))]
+        for path in [path for folder in trained for path in sorted(folder.glob("*.json"))]:
             away = path.with_suffix(".away")
             path.rename(away)
             found[path.relative_to(copy).as_posix()] = _verdict(copy, scenario, compared)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from traincheck.errors import TraincheckError
 from traincheck.studykit import toml
+from traincheck.studykit.strict import Strict
 
 SCHEMA = 1
 
@@ -16,7 +17,7 @@ Kind = Literal["api", "full", "selective", "live", "peer-api", "peer-subclass", 
 PLAIN = "plain"
 
 
-class WorkloadChoice(toml.Strict):
+class WorkloadChoice(Strict):
     """``[workload]``: which program trains."""
 
     name: str | None = None
@@ -37,7 +38,7 @@ class WorkloadChoice(toml.Strict):
         return self.name or self.cls or ""
 
 
-class Mode(toml.Strict):
+class Mode(Strict):
     """``[[modes]]``: one way of watching. The plain run is always there and is not listed."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
@@ -61,7 +62,7 @@ class Mode(toml.Strict):
         return self.kind.startswith("peer-")
 
 
-class Protocol(toml.Strict):
+class Protocol(Strict):
     """``[protocol]``: trials and their order."""
 
     pairs: int = Field(default=3, ge=1)
@@ -84,14 +85,14 @@ class Protocol(toml.Strict):
         return self
 
 
-class Reference(toml.Strict):
+class Reference(Strict):
     """``[reference]``: the healthy runs that invariants are learned from, collected in full."""
 
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     steps: int = Field(default=10, ge=1)
 
 
-class HoldOut(toml.Strict):
+class HoldOut(Strict):
     """``[hold_out]``: trials with a seed and a length that nothing was learned from."""
 
     seed: int
@@ -100,7 +101,7 @@ class HoldOut(toml.Strict):
     modes: tuple[str, ...] = Field(min_length=1)
 
 
-class Quick(toml.Strict):
+class Quick(Strict):
     """``[quick]``: what ``--quick`` changes."""
 
     pairs: int = Field(default=1, ge=1)
@@ -109,7 +110,7 @@ class Quick(toml.Strict):
     hold_out: bool = False
 
 
-class Policy(toml.Strict):
+class Policy(Strict):
     """A study file."""
 
     schema_: Literal[1] = Field(alias="schema")

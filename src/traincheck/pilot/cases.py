@@ -24,12 +24,13 @@ from traincheck.errors import TraincheckError
 from traincheck.pilot.canonical import sha256
 from traincheck.pilot.sources import Objects, SourceMap, capture
 from traincheck.studykit import toml
+from traincheck.studykit.strict import Strict
 
 SCHEMA = 1
 Value = int | float | str | bool | list[int] | list[str]
 
 
-class Scenario(toml.Strict):
+class Scenario(Strict):
     """``[[scenarios]]``: one way in which every submitted source is run by the grader."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
@@ -48,7 +49,7 @@ class Scenario(toml.Strict):
     timeout_s: int = Field(default=300, ge=1)
 
 
-class Tolerance(toml.Strict):
+class Tolerance(Strict):
     """``[tolerance]``: how far a tensor may be from the oracle's, as relative L2 error. 0: the same bits."""
 
     parameters: float = Field(default=0.0, ge=0)
@@ -59,7 +60,7 @@ class Tolerance(toml.Strict):
     """L2 norm below which both count as zero."""
 
 
-class Case(toml.Strict):
+class Case(Strict):
     """``case.toml``."""
 
     schema_: Literal[1] = Field(alias="schema")

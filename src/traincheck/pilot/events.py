@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from traincheck.pilot.ledger import Entry, LedgerError
+from traincheck.studykit.strict import Strict
 
 Purpose = Literal["solver", "grading", "qualification"]
 """Which of the three cost ledgers device time belongs to; they are never added up."""
 
 
-class Event(BaseModel):
+class Event(Strict):
     """Data of one entry."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 # -- of a trial ------------------------------------------------------------------------------------------------------

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from traincheck.pilot.verdicts import FirstValidStatus
+from traincheck.studykit.strict import Strict
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Clocks(_Model):
+class Clocks(Strict):
     """Three clocks, in seconds since the first model request that carries the task; none overwrites another."""
 
     raw_s: float
@@ -21,7 +16,7 @@ class Clocks(_Model):
     """Without the union of waits for devices and suspensions."""
 
 
-class TokenSums(_Model):
+class TokenSums(Strict):
     """Tokens, each counted once."""
 
     input: int
@@ -32,7 +27,7 @@ class TokenSums(_Model):
     total: int
 
 
-class Point(_Model):
+class Point(Strict):
     """What had been used up at one moment."""
 
     clocks: Clocks
@@ -45,7 +40,7 @@ class Point(_Model):
     turn: int
 
 
-class TrialFigures(_Model):
+class TrialFigures(Strict):
     """One trial's account."""
 
     trial: str
@@ -82,7 +77,7 @@ class TrialFigures(_Model):
     """Why the trial ended; None: its ledger has no end."""
 
 
-class Costs(_Model):
+class Costs(Strict):
     """Device-seconds of the three ledgers, which are never added up."""
 
     solver: float

@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
-
 from traincheck.errors import TraincheckError
 from traincheck.pilot import guard
 from traincheck.pilot.canonical import sha256
@@ -23,6 +21,7 @@ from traincheck.pilot.plan import WITH_PACKAGE, Arm
 from traincheck.pilot.sources import Objects, materialise
 from traincheck.studykit import processes
 from traincheck.studykit.hashes import files_of, sha256_file
+from traincheck.studykit.strict import Strict
 
 ARM_FIELDS: Final = frozenset({"sentence", "manual", "package"})
 """By what packets of two arms of one case may differ."""
@@ -45,10 +44,8 @@ PLACEBO: Final = Path(__file__).parent / "packet" / "placebo.md"
 """A manual of about the same length, of a tool that has nothing to do with training."""
 
 
-class Packet(BaseModel):
+class Packet(Strict):
     """A packet, by content. Two packets with equal fields are the same to a solver."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     case: str
     task: str

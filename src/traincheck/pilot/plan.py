@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from traincheck.pilot.canonical import sha256
-from traincheck.studykit import toml
+from traincheck.studykit.strict import Strict
 
 SCHEMA = 1
 
@@ -18,7 +18,7 @@ more. ``placebo``: a manual of equal length on something else, no package."""
 WITH_PACKAGE: tuple[Arm, ...] = ("optional", "encouraged", "instructed")
 
 
-class SolverChoice(toml.Strict):
+class SolverChoice(Strict):
     """``[[solvers]]``: who works on the tasks."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
@@ -35,7 +35,7 @@ class SolverChoice(toml.Strict):
         return self
 
 
-class Budgets(toml.Strict):
+class Budgets(Strict):
     """``[budgets]`` of one trial. Recovery changes none of them."""
 
     time_s: int = Field(ge=1)
@@ -47,7 +47,7 @@ class Budgets(toml.Strict):
     turns: int = Field(default=1, ge=1)
 
 
-class Devices(toml.Strict):
+class Devices(Strict):
     """``[devices]``: what the service gives out."""
 
     kind: Literal["cpu", "gpu"] = "cpu"
@@ -55,14 +55,14 @@ class Devices(toml.Strict):
     job_timeout_s: int = Field(default=600, ge=1)
 
 
-class Grading(toml.Strict):
+class Grading(Strict):
     """``[grading]``."""
 
     attempts: int = Field(default=2, ge=1, le=5)
     """At most so many replays of one source in one scenario; only infrastructure unknowns are tried again."""
 
 
-class Power(toml.Strict):
+class Power(Strict):
     """``[power]``: what the study could see."""
 
     log_sd: float = Field(default=0.49, gt=0)
@@ -71,7 +71,7 @@ class Power(toml.Strict):
     power: float = Field(default=0.8, gt=0, lt=1)
 
 
-class Draft(toml.Strict):
+class Draft(Strict):
     """A plan as people write it (TOML)."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -96,10 +96,8 @@ class Draft(toml.Strict):
     power: Power = Power()
 
 
-class TrialPlan(BaseModel):
+class TrialPlan(Strict):
     """One trial, in its place."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     """Opaque: says nothing of case, arm or order."""
@@ -112,10 +110,8 @@ class TrialPlan(BaseModel):
     """In the whole order, from 0."""
 
 
-class Plan(BaseModel):
+class Plan(Strict):
     """A frozen plan (``plan.json``)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_: Literal[1] = Field(alias="schema", default=1)
     draft: Draft

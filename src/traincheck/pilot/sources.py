@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from traincheck.errors import TraincheckError
 from traincheck.pilot.canonical import encoded, sha256
+from traincheck.studykit.strict import Strict
 
 Kind = Literal["file", "link", "folder"]
 
@@ -33,10 +34,8 @@ _ESCAPED: Final = re.compile(r"\0([89a-f][0-9a-f])")
 _turn: Final = itertools.count()
 
 
-class SourceEntry(BaseModel):
+class SourceEntry(Strict):
     """One path of a source map."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Kind
     mode: int = Field(ge=0, le=0o7777)
@@ -48,10 +47,8 @@ class SourceEntry(BaseModel):
     """Of a link, as it is written."""
 
 
-class SourceMap(BaseModel):
+class SourceMap(Strict):
     """A whole source: POSIX paths relative to the workspace, sorted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     roots: tuple[str, ...] = (".",)
     entries: dict[str, SourceEntry]

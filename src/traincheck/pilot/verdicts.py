@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from traincheck.studykit.strict import Strict
 
 Verdict = Literal["correct", "incorrect", "expected_failure", "unknown"]
 """``expected_failure``: the initial source in a designated scenario, registered before any trial. ``unknown``: a record
@@ -13,11 +15,7 @@ is missing, or the replay did not run for a reason of ours; never a pass."""
 FirstValidStatus = Literal["proven", "bounded", "undetermined", "none"]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Attempt(_Model):
+class Attempt(Strict):
     """One replay."""
 
     number: int = Field(ge=1)
@@ -32,7 +30,7 @@ class Attempt(_Model):
     """Of the device service."""
 
 
-class Replay(_Model):
+class Replay(Strict):
     """One source in one scenario: all attempts, and what they come to."""
 
     verdict: Verdict
@@ -41,7 +39,7 @@ class Replay(_Model):
     attempts: tuple[Attempt, ...]
 
 
-class Occurrence(_Model):
+class Occurrence(Strict):
     """One submission of a trial, in order; number 0 is the initial snapshot."""
 
     number: int
@@ -50,7 +48,7 @@ class Occurrence(_Model):
     """Over all required scenarios: incorrect when one is definitely wrong, correct when all are correct."""
 
 
-class FirstValid(_Model):
+class FirstValid(Strict):
     """The earliest valid submission.
 
     ``proven``: ``number`` is correct and everything before it is definitely wrong. ``bounded``: a correct one exists
@@ -64,7 +62,7 @@ class FirstValid(_Model):
     latest: int | None = None
 
 
-class TrialGrade(_Model):
+class TrialGrade(Strict):
     """One trial."""
 
     occurrences: tuple[Occurrence, ...]
@@ -74,7 +72,7 @@ class TrialGrade(_Model):
     """The last submission, judged by itself; the initial snapshot when nothing was submitted."""
 
 
-class CaseGrade(_Model):
+class CaseGrade(Strict):
     """One case: ``grading/<case>.json``."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)

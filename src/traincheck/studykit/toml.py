@@ -7,17 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from traincheck.errors import TraincheckError
 
 M = TypeVar("M", bound=BaseModel)
-
-
-class Strict(BaseModel):
-    """A part of such a file: fields are known, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read(path: Path, what: str, hint: str) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class Sheet:
                 None if local is tensor else local.shape,
                 None if spec is None else (spec.placements, id(spec.mesh)),
                 # Of a model's parameters Megatron marks those that it splits, and may leave others without a mark.
-                getattr(tensor, "tensor_model_parallel", False)
+                getattr(tensor, "tensor_model_parallel", False) is True
                 if megatron and place.role == "parameter" and place.owner.startswith("model")
                 else None,
             )
@@ -174,7 +174,7 @@ class Sheet:
         if place.role == "parameter":
             values |= {"requires_grad": requires_grad, "in_optimizer": member}
         if split is not None:
-            values["tensor_model_parallel"] = bool(split)
+            values["tensor_model_parallel"] = split
         if layout is not torch.strided:
             values["layout"] = layout
         if local_shape is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from traincheck.studykit.strict import Strict
 
 Milestone = Literal["M1", "M2", "M3", "M4", "M5"]
 
@@ -17,11 +19,7 @@ MILESTONES: Final[dict[Milestone, str]] = {
 }
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Answer(_Model):
+class Answer(Strict):
     """One milestone in one packet."""
 
     reached: bool
@@ -39,7 +37,7 @@ class Answer(_Model):
         return self
 
 
-class PacketAnswers(_Model):
+class PacketAnswers(Strict):
     """One packet."""
 
     milestones: dict[Milestone, Answer]
@@ -54,7 +52,7 @@ class PacketAnswers(_Model):
         return self
 
 
-class Answers(_Model):
+class Answers(Strict):
     """``answers.json``, filled in by an annotator."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)

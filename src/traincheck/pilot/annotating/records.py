@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from traincheck.pilot.annotating.milestones import Milestone
 from traincheck.pilot.figures import Clocks
+from traincheck.studykit.strict import Strict
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Reached(_Model):
+class Reached(Strict):
     """Where a milestone was reached."""
 
     event: int
@@ -26,14 +23,14 @@ class Reached(_Model):
     before_first_device_request: bool
 
 
-class TrialAnnotation(_Model):
+class TrialAnnotation(Strict):
     """One trial. None: not reached."""
 
     milestones: dict[Milestone, Reached | None]
     guess: str | None = None
 
 
-class Annotation(_Model):
+class Annotation(Strict):
     """All trials by one annotator."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)

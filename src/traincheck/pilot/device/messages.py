@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from traincheck.pilot.events import Purpose
+from traincheck.studykit.strict import Strict
 
 LINE_LIMIT = 64 << 20
 """Bytes of one message."""
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Workdir(_Message):
+class Workdir(Strict):
     """Where the snapshot is made, when the job sees it under another path than the service does."""
 
     host: str
@@ -27,7 +24,7 @@ class Workdir(_Message):
     """Absolute; the same folder as the job sees it."""
 
 
-class Request(_Message):
+class Request(Strict):
     """A job and the devices it needs.
 
     ``prefix`` is put before the command. In it ``{cwd}`` is the working folder and ``{workdir}`` the snapshot's, as
@@ -71,7 +68,7 @@ class Request(_Message):
         return words
 
 
-class Text(_Message):
+class Text(Strict):
     """What a job printed on one stream: its beginning and its end when it is long. The whole is in the job's folder."""
 
     text: str
@@ -81,7 +78,7 @@ class Text(_Message):
     """Whether something is left out."""
 
 
-class Times(_Message):
+class Times(Strict):
     """CLOCK_MONOTONIC in ns, as the ledger has them. None: did not come to pass."""
 
     asked_ns: int
@@ -91,7 +88,7 @@ class Times(_Message):
     ended_ns: int | None = None
 
 
-class Result(_Message):
+class Result(Strict):
     """What became of a request."""
 
     request: str
@@ -113,7 +110,7 @@ class Result(_Message):
     """Whether this was recorded before this request for it came."""
 
 
-class Progress(_Message):
+class Progress(Strict):
     """Told while a request is waited for. ``queued``: the wait begins; ``granted``: it is over, the job runs."""
 
     event: Literal["queued", "granted"]
@@ -122,7 +119,7 @@ class Progress(_Message):
     devices: tuple[int, ...] = ()
 
 
-class State(_Message):
+class State(Strict):
     """What the service is doing."""
 
     devices: int

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from traincheck.errors import TraincheckError
 from traincheck.files import write_whole
@@ -32,6 +32,7 @@ from traincheck.pilot.sources import SourceMap
 from traincheck.pilot.verdicts import Attempt, Replay
 from traincheck.strictjson import dumps
 from traincheck.studykit.hashes import files_of, sha256_file
+from traincheck.studykit.strict import Strict
 
 _TOLD = 20
 """Differences that a verdict file lists."""
@@ -39,10 +40,8 @@ _TOLD = 20
 Say = Callable[[str], None]
 
 
-class Held(BaseModel):
+class Held(Strict):
     """One replay against one oracle, as a verdict file has it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     oracle: str
     matches: bool
@@ -54,10 +53,8 @@ class Held(BaseModel):
     """Category -> relative L2 error of each step over all tensors and ranks; ``inf`` as text."""
 
 
-class VerdictFile(BaseModel):
+class VerdictFile(Strict):
     """``verdict.json`` of one attempt."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_: int = Field(alias="schema", default=1)
     key: str

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from traincheck.studykit.strict import Strict
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Number(_Model):
+class Number(Strict):
     """One number that the case's own ``private/qualify.py`` gives."""
 
     name: str
@@ -20,7 +18,7 @@ class Number(_Model):
     about: str = ""
 
 
-class Check(_Model):
+class Check(Strict):
     """Something that has to hold. One that fails stays in the record as failed."""
 
     name: str
@@ -33,7 +31,7 @@ class Check(_Model):
     """Of a control that is not strict: the strict check that it was decided, before any trial, to go by instead."""
 
 
-class Numbers(_Model):
+class Numbers(Strict):
     """``numbers.json``, written by ``python private/qualify.py CASE OUT`` to OUT.
 
     CASE is the case's folder, OUT an empty one and the working folder. The program runs as one job on all devices of
@@ -44,7 +42,7 @@ class Numbers(_Model):
     checks: tuple[Check, ...] = ()
 
 
-class Judged(_Model):
+class Judged(Strict):
     """One source in one scenario."""
 
     verdict: str
@@ -55,7 +53,7 @@ class Judged(_Model):
     parameter_errors: tuple[float | str | None, ...]
 
 
-class Preflight(_Model):
+class Preflight(Strict):
     """Whether TrainCheck preserves the training it watches, and sees all of it. No overhead benchmark."""
 
     scenario: str
@@ -70,7 +68,7 @@ class Preflight(_Model):
     trace_records: int
 
 
-class Qualification(_Model):
+class Qualification(Strict):
     """``qualification.json``."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)

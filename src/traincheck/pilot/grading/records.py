@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from traincheck.studykit.strict import Strict
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Entry(_Model):
+class Entry(Strict):
     """One tensor."""
 
     sha256: str
@@ -27,15 +25,15 @@ class Entry(_Model):
     """Sum of squares."""
 
 
-class State(_Model):
+class State(Strict):
     """Tensors of the models, and parameters that only the optimizer has, by name."""
 
     parameters: dict[str, Entry]
     buffers: dict[str, Entry]
-    masters: dict[str, Entry] = {}
+    masters: dict[str, Entry] = Field(default_factory=dict)
 
 
-class Step(_Model):
+class Step(Strict):
     """One rank at one outermost optimizer step."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -53,7 +51,7 @@ class Step(_Model):
     generators_after: dict[str, str]
 
 
-class Raised(_Model):
+class Raised(Strict):
     """An exception that ended a process."""
 
     type: str
@@ -70,7 +68,7 @@ class Raised(_Model):
         return self.type.startswith("torch.distributed.elastic.")
 
 
-class End(_Model):
+class End(Strict):
     """A process ended in order."""
 
     steps: int

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from traincheck.pilot import heads
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Ledger, LedgerError, read
+from traincheck.studykit.strict import Strict
 
 KIND: Final = "deviation"
 
 
-class Deviation(BaseModel):
+class Deviation(Strict):
     """One deviation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     what: str = Field(min_length=1)
     """What is otherwise; of a changed hash, the name that ``verify`` gives it, e.g. ``package``."""

@@ -23,10 +23,11 @@ from traincheck.pilot.grading.attempts import CaseJudge
 from traincheck.pilot.grading.first_valid import first_valid
 from traincheck.pilot.grading.replaying import Setting
 from traincheck.pilot.grading.running import LocalRunner, asked
-from traincheck.pilot.grading.submissions import Submissions, of_case, rehashed
+from traincheck.pilot.grading.submissions import of_case, rehashed
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.plan import Plan
 from traincheck.pilot.sources import Objects, SourceMap
+from traincheck.pilot.submissions import Submissions
 from traincheck.pilot.verdicts import CaseGrade, Occurrence, Replay, TrialGrade, Verdict
 from traincheck.strictjson import dumps
 
@@ -69,7 +70,7 @@ def grade(
 
 class _CaseWork:
     def __init__(
-        self, layout: Layout, plan: Plan, folder: CaseFolder, trials: tuple[Submissions, ...], runner: LocalRunner,
+        self, layout: Layout, plan: Plan, folder: CaseFolder, trials: Mapping[str, Submissions], runner: LocalRunner,
         python: str, say: Progress,
     ) -> None:  # fmt: skip
         self.layout, self.plan, self.case, self.trials, self.say = layout, plan, folder.case, trials, say
@@ -85,7 +86,7 @@ class _CaseWork:
 
     def grade(self) -> CaseGrade:
         """All replays, then what they come to."""
-        maps = rehashed(self.objects, tuple(source for trial in self.trials for source in trial.sources))
+        maps = rehashed(self.objects, (source for trial in self.trials.values() for source in trial.distinct))
         initial = self.plan.cases[self.case.name]["workspace"]
         self.total = len(maps) * len(self.case.scenarios)
         replays = self._replays(maps)
@@ -138,7 +139,7 @@ def expected(replay: Replay, registered: bool) -> Replay:
 
 
 def graded(
-    case: Case, plan: str, sources: Mapping[str, Mapping[str, Replay]], trials: tuple[Submissions, ...],
+    case: Case, plan: str, sources: Mapping[str, Mapping[str, Replay]], trials: Mapping[str, Submissions],
     initial: str,
 ) -> CaseGrade:  # fmt: skip
     """Verdicts of a case from those of its replays; ``initial`` is the source that every trial began with.
@@ -157,7 +158,7 @@ def graded(
         valid=not problems,
         problems=problems,
         sources={name: dict(replays) for name, replays in sources.items()},
-        trials={trial.trial: _trial(case, sources, trial) for trial in trials},
+        trials={name: _trial(case, sources, trial) for name, trial in trials.items()},
         counts={verdict: counts.get(verdict, 0) for verdict in _VERDICTS},
     )
 
@@ -172,12 +173,12 @@ def over_required(case: Case, replays: Mapping[str, Replay]) -> Literal["correct
 
 def _trial(case: Case, sources: Mapping[str, Mapping[str, Replay]], trial: Submissions) -> TrialGrade:
     occurrences = tuple(
-        Occurrence(number=number, source=source, verdict=over_required(case, sources[source]))
-        for number, source in enumerate(trial.sources)
+        Occurrence(number=one.number, source=one.source, verdict=over_required(case, sources[one.source]))
+        for one in trial.occurrences
     )
     return TrialGrade(
         occurrences=occurrences,
-        distinct=len(set(trial.sources)),
+        distinct=len(trial.distinct),
         first_valid=first_valid(occurrences),
         final=occurrences[-1],
     )

@@ -19,6 +19,7 @@ from traincheck.pilot.canonical import encoded
 from traincheck.pilot.figures import Costs, TrialFigures
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Ledger
+from traincheck.pilot.planning import plans
 from traincheck.pilot.sources import Objects, capture
 from traincheck.pilot.submissions import recheck, submissions
 from traincheck.pilot.verdicts import CaseGrade, FirstValid, Occurrence, Replay, TrialGrade
@@ -315,7 +316,7 @@ def _pilot(root: Path) -> Layout:
     for text in ("one", "two"):
         (root / "work" / "train.py").write_text(text)
         made.append(store.put_map(capture(root / "work", store)))
-    layout.plan.write_text(PLAN.model_dump_json(by_alias=True))
+    plans.write(PLAN, root, layout.plan)
     for name in "tu":
         head = _write(layout.ledger(name), _trial(name, tuple(made)))
         heads.record(layout.heads, layout.ledger(name), head)

@@ -16,6 +16,7 @@ from traincheck.pilot.figures import Costs, TrialFigures
 from traincheck.pilot.layout import Layout
 from traincheck.pilot.ledger import Entry, LedgerError, read
 from traincheck.pilot.plan import Plan
+from traincheck.pilot.planning.plans import load
 from traincheck.pilot.sources import Objects
 from traincheck.pilot.submissions import recheck, submissions
 from traincheck.pilot.verdicts import CaseGrade, TrialGrade
@@ -37,7 +38,10 @@ def account(layout: Layout, qualification: Sequence[Path] = ()) -> Account:
 
     Raises TraincheckError when there is no plan that can be read; everything else that is wrong is a problem.
     """
-    plan = read_plan(layout.plan)
+    try:
+        plan = load(layout.plan)
+    except FileNotFoundError as error:
+        raise TraincheckError(f"there is no plan at {layout.plan}", "point at the folder of a pilot") from error
     problems: list[str] = []
     trials = {
         folder.name: _entries(folder / "ledger.jsonl", events.TRIAL, problems)
@@ -65,16 +69,6 @@ def account(layout: Layout, qualification: Sequence[Path] = ()) -> Account:
     problems += _sources(trials, Objects(layout.store))
     problems += heads.problems(layout.heads)
     return Account(plan, tuple(figures), total, tuple(dict.fromkeys(problems)))
-
-
-def read_plan(path: Path) -> Plan:
-    """A frozen plan. Raises TraincheckError."""
-    try:
-        return Plan.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise TraincheckError(f"there is no plan at {path}", "point at the folder of a pilot") from error
-    except ValidationError as error:
-        raise TraincheckError(f"{path} is no plan: {error}", "restore it from where it was copied from") from error
 
 
 def _entries(path: Path, table: dict[str, type[events.Event]], problems: list[str]) -> list[Entry]:

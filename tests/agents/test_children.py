@@ -10,7 +10,9 @@ import anyio
 import pytest
 
 from tests.agents.agent_support import gone, living, pids
+from traincheck.agents import children as children_module
 from traincheck.agents.children import Children
+from traincheck.marked import carrying
 
 
 async def quiet() -> None:
@@ -39,6 +41,20 @@ def test_a_timeout_ends_all_that_was_started(project):
     ended = anyio.run(start, Children(), project, [sys.executable, "sleeper.py"], 2.0)
     assert ended.timed_out
     assert ended.exit_code == -15
+    assert living(pids(project, 1)) == []
+
+
+def test_what_has_no_environment_for_a_moment_is_not_missed(project, monkeypatch):
+    """As between fork and exec: each look that comes after a wait may find what the one before did not."""
+    looks = []
+
+    def every_other(variable):
+        looks.append(variable)
+        return carrying(variable) if len(looks) % 2 == 0 else set()
+
+    monkeypatch.setattr(children_module, "carrying", every_other)
+    ended = anyio.run(start, Children(), project, [sys.executable, "sleeper.py"], 4.0)
+    assert ended.timed_out
     assert living(pids(project, 1)) == []
 
 

@@ -20,6 +20,8 @@ from typing import BinaryIO, Final
 import anyio
 import anyio.abc
 
+from traincheck.marked import carrying, lives
+
 MARK: Final = "TRAINCHECK_TOOL_CALL"
 EVERY_S: Final = 2.0
 """How often a running command is reported."""
@@ -89,35 +91,47 @@ class Children:
                         await tell()
             finally:
                 with anyio.CancelScope(shield=True):
-                    await self._end(process, mark)
+                    await self._end(process, f"{MARK}={mark}")
                     with anyio.move_on_after(_GRACE_S):  # what hangs in the kernel is not waited for
                         await process.wait()
         code = process.returncode
         return Ended(-signal.SIGKILL if code is None else code, timed_out, time.monotonic() - began)
 
-    async def _end(self, process: anyio.abc.Process, mark: str) -> None:
+    async def _end(self, process: anyio.abc.Process, variable: str) -> None:
         """End what is left: first as a person would, by the command itself, then all of it, then by force."""
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-        await self._gone(mark, process)
+        seen: set[int] = set()
+        if await self._gone(variable, seen, process):
+            return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in marked(mark):
+            for pid in carrying(variable) | seen:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
-            await self._gone(mark, None)
+            if await self._gone(variable, seen, None):
+                return
 
-    async def _gone(self, mark: str, leader: anyio.abc.Process | None) -> None:
-        """Wait until nothing with the mark lives. Once its leader has ended, the others get little time."""
+    async def _gone(self, variable: str, seen: set[int], leader: anyio.abc.Process | None) -> bool:
+        """Wait until nothing with the mark lives, which two looks have to agree on; False when it takes too long.
+
+        Once its leader has ended, the others get little time. ``seen``: those that were met, which may be dying.
+        """
         until = time.monotonic() + (_GRACE_S if leader is None or leader.returncode is None else _LINGER_S)
-        while marked(mark):
+        empty = 0
+        while True:
+            seen |= carrying(variable)
+            seen -= {pid for pid in seen if not lives(pid)}
+            empty = 0 if seen else empty + 1
+            if empty == 2:
+                return True
             if leader is not None and leader.returncode is not None:
                 until = min(until, time.monotonic() + _LINGER_S)
                 leader = None
             if self._closing:
                 until = min(until, time.monotonic() + _LINGER_S / 2)
             if time.monotonic() >= until:
-                return
+                return False
             await anyio.sleep(_LOOK_S)
 
 
@@ -125,15 +139,3 @@ def _fresh(path: Path) -> BinaryIO:
     """An empty file that is written to at its end, also by a program that opens its standard output once more."""
     path.write_bytes(b"")
     return path.open("ab")
-
-
-def marked(mark: str) -> list[int]:
-    """Processes that live and were started with ``mark`` in their environment."""
-    words = f"{MARK}={mark}".encode()
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                if words in file.read():
-                    found.append(int(entry))
-    return found

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from traincheck.errors import TraincheckError
+from traincheck.marked import carrying
 from traincheck.pilot.packets import PLACES, environment
 
 Kind = Literal["jail", "local", "docker"]
@@ -89,11 +90,9 @@ class Local(Place):
 
     def stop(self) -> None:
         """End every process that has this trial's HOME; one that gave itself another is not found."""
-        mine = f"HOME={self.root / 'home'}".encode()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if mine in path.read_bytes().split(b"\0") and int(path.parent.name) != os.getpid():
-                    os.kill(int(path.parent.name), signal.SIGKILL)
+        for pid in carrying(f"HOME={self.root / 'home'}"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def enter(self) -> list[str]:
         """No words."""

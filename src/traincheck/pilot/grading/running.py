@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from traincheck.errors import TraincheckError
+from traincheck.marked import carrying
 from traincheck.pilot import events
 from traincheck.pilot.ledger import Ledger, read
 
@@ -245,17 +246,9 @@ def end(process: subprocess.Popen[bytes], mark: str | None) -> None:
                 process.wait(_GRACE_S)
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for number in _marked(mark) if mark else ():
+    for number in carrying(f"{MARK}={mark}") if mark else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(number, signal.SIGKILL)
-
-
-def _marked(mark: str) -> Iterator[int]:
-    wanted = f"{MARK}={mark}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(folder.name) != os.getpid() and wanted in (folder / "environ").read_bytes().split(b"\0"):
-                yield int(folder.name)
 
 
 @contextlib.contextmanager

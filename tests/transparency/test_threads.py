@@ -107,6 +107,44 @@ def test_two_models_in_threads(tmp_path: Path) -> None:
             assert not parent or threads[parent] == threads[call]
 
 
+def test_what_another_thread_trains_is_not_looked_at(tmp_path: Path) -> None:
+    """torch itself crashes when a thread reads ``.grad`` while another thread's backward sets it."""
+    ready = threading.Barrier(2)
+
+    def train_wide(seed: int) -> None:
+        model = nn.Linear(4, seed + 1)
+        optimizer = torch.optim.SGD(model.parameters())
+        model(torch.ones(1, 4))
+        ready.wait()  # both models are known
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+
+    with watching(tmp_path / "run") as watched, ThreadPoolExecutor(2) as pool:
+        list(pool.map(train_wide, range(2)))
+    thread = dict(watched.calls.select("call", "thread").iter_rows())
+    seen = {
+        (thread[call], str(name))
+        for call, reason, name in watched.trace.states.select("call", "reason", "variable").iter_rows()
+        if str(reason) == "backward"
+    }
+    assert len(seen) == 4, seen  # each thread its weight and its bias
+    assert len({where for where, _ in seen}) == 2
+
+
+def test_a_backward_in_another_thread_than_the_forward_is_looked_at(tmp_path: Path) -> None:
+    with watching(tmp_path / "run") as watched, ThreadPoolExecutor(1) as pool:
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(3):
+            loss = model(torch.ones(1, 4)).sum()
+            pool.submit(loss.backward).result()
+            pool.submit(optimizer.step).result()
+    states = watched.trace.states
+    assert states.filter(states["reason"].cast(str) == "backward").height >= 3 * 2
+
+
 def test_hooks_in_other_threads_and_contexts(compare: Same) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="default")
 

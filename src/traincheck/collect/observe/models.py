@@ -94,6 +94,8 @@ class Model:
         self._tracked: dict[tuple[str, bool], Tracked] = {}
         self.owner = owner
         self.baselined = False
+        self.worker: weakref.ref[Any] | None = None
+        """The thread that called it last (``threads.Worker``)."""
         self.kind = class_name(type(root))
         self._active = self._modules = 0
 
@@ -264,7 +266,7 @@ class Models:
         dead = [model for model in self.all if model.root is None]
         if dead:
             self.all = [model for model in self.all if model not in dead]
-            self._members = {key: member for key, member in self._members.items() if member[0]() is not None}
+            self._members = {key: member for key, member in list(self._members.items()) if member[0]() is not None}
         return self.all
 
 

@@ -22,6 +22,7 @@ from traincheck.collect.observe.models import Entry, Model, Models, unwrap
 from traincheck.collect.observe.optimizers import Optimizer, Optimizers
 from traincheck.collect.observe.policy import DATA, FACTS, GRAD, GROUPS, HAS_GRAD, MODE, STATE, Policy
 from traincheck.collect.observe.tensors import Sheet, Writer
+from traincheck.collect.observe.threads import Threads
 from traincheck.events import Moment
 
 BEFORE, AFTER, ALONE = Moment.BEFORE, Moment.AFTER, Moment.ALONE
@@ -44,6 +45,7 @@ class Observer:
         self.models = Models(writer, (lambda name: True) if names is None else names.__contains__)
         self.optimizers = Optimizers(writer)
         self._called: dict[int, weakref.ref[Module]] = {}
+        self._threads = Threads()
         self._loaders: list[weakref.ref[Any] | int] = []
         self._rank: dict[str, Any] | None = None
         self._described = False
@@ -87,6 +89,7 @@ class Observer:
         """A forked child goes on: what every trace begins with is observed again, for its own."""
         for model in self.models.living():
             model.baselined = False
+            model.worker = None
         self._called.clear()
         self._described = False
         self._rng_due = True
@@ -103,19 +106,26 @@ class Observer:
         the generators.
         """
         known = self._called.get(id(module))
-        if (known is None or known() is not module) and not tracing():
+        if known is not None and known() is module:
+            model = self.models.find(module)
+            if model is not None:
+                self._threads.calls(model)
+        elif not tracing():
             if len(self._called) > 1000:
-                self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
+                self._called = {key: ref for key, ref in list(self._called.items()) if ref() is not None}
             self._called[id(module)] = weakref.ref(module)
             with quiet():
                 model = self.models.discover(module)
-                if model is not None and not model.baselined:
-                    self._baseline([model], call)
+                if model is not None:
+                    self._threads.calls(model)
+                    if not model.baselined:
+                        self._baseline([model], call)
         if self._rng_due:
             self.step_begins(call)
 
     def before_step(self, optimizer: Any, call: int) -> None:
         """An optimizer is about to update."""
+        self._threads.trains()
         known = self.optimizers.discover(optimizer)
         if known is None:
             return
@@ -141,12 +151,14 @@ class Observer:
 
     def zero_grad(self, target: Any, call: int, moment: Moment) -> None:
         """``zero_grad`` of an optimizer or a module, before or after."""
+        self._threads.trains()
         known = self.models.find(target) if isinstance(target, Module) else self.optimizers.discover(target)
         if known is not None:
             self._tensors("zero_grad", call, moment, known)
 
     def before_backward(self, tensors: list[torch.Tensor], call: int) -> None:
         """A backward starts from these roots."""
+        self._threads.trains()
         self._observe("loss", call, BEFORE, lambda sheet: losses.losses(self._writer, sheet, tensors))
 
     def after_backward(self, call: int) -> None:
@@ -237,7 +249,9 @@ class Observer:
                     self._writer.states(self._writer.observe(reason, call, moment), rows)
 
     def _tensors(self, reason: str, call: int, moment: Moment, about: Optimizer | Model | None) -> None:
-        """Observe an optimizer with the models it concerns, one model, or (None) all models."""
+        """Observe an optimizer with the models it concerns, one model, or (None) all but those that other threads
+        train.
+        """
         split = reason in ("step", "zero_grad")
         parts = self.policy.at(f"{reason}:{'before' if moment is BEFORE else 'after'}" if split else reason)
         if not self.enabled or not parts or tracing():
@@ -248,7 +262,8 @@ class Observer:
             if optimizer is not None:
                 survey = self._concerned(optimizer)
             else:
-                chosen = self.models.living() if about is None else [about]
+                mine = (model for model in self.models.living() if not self._threads.busy(model))
+                chosen = mine if about is None else [about]
                 survey = [(model, model.entries()) for model in chosen if isinstance(model, Model)]
             entries = [entry for _, found in survey for entry in found]
             # Before its first step an optimizer's model may merely not have been met yet: no makeshift names till then.
@@ -309,7 +324,8 @@ class Observer:
     def _concerned(self, optimizer: Optimizer) -> Survey:
         """The models this optimizer works on, and trainable models that none works on: their standing still is a fact.
 
-        Inside an engine's step the latter are the engine's, which updates them later.
+        Inside an engine's step the latter are the engine's, which updates them later. What another thread called last
+        is that thread's.
         """
         mine = {id(tensor) for _, tensor in optimizer.parameters()}
         others = {id(tensor) for one in self.optimizers.all if one is not optimizer for _, tensor in one.parameters()}
@@ -319,6 +335,7 @@ class Observer:
             numbers = {id(tensor) for place, tensor in entries if place.role == "parameter"}
             if not numbers.isdisjoint(mine) or (
                 not self._local.__dict__.get("engine step", 0)
+                and not self._threads.foreign(model)
                 and numbers.isdisjoint(others)
                 and any(tensor.requires_grad for place, tensor in entries if place.role == "parameter")
             ):

@@ -30,6 +30,7 @@ from traincheck.cli import (
     pilot_replay,
     pilot_report,
     pilot_run,
+    pilot_vary,
     trace_compact,
     trace_diff,
     trace_import,
@@ -153,6 +154,7 @@ pilot_plan.register(pilot)
 pilot_run.register(pilot)
 pilot_grade.register(pilot)
 pilot_qualify.register(pilot)
+pilot_vary.register(pilot)
 pilot_replay.register(pilot)
 pilot_deviation.register(pilot)
 pilot_annotate.register(pilot)

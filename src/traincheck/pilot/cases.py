@@ -60,6 +60,19 @@ class Tolerance(Strict):
     """L2 norm below which both count as zero."""
 
 
+class Variation(Strict):
+    """``[variation]``: what may differ in a variant that nobody has published (``varying``)."""
+
+    modules: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Module of the workspace, imported by ``from … import`` only -> names that it may have."""
+    names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Word that stands only in code, or in prose for that very thing -> words that may stand there."""
+    config: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    """Field of the configuration that no scenario sets -> values; one is drawn for all scenarios."""
+    seeds: tuple[str, ...] = ()
+    """Fields of the configuration whose integers are drawn anew: equal ones stay equal."""
+
+
 class Case(Strict):
     """``case.toml``."""
 
@@ -77,6 +90,8 @@ class Case(Strict):
     """Command, in the workspace. ``{python}``, ``{ranks}``, ``{config}``, ``{port}`` are filled in."""
     roots: tuple[str, ...] = (".",)
     ignore: tuple[str, ...] = ("__pycache__", "*.pyc", ".git", "out", ".claude", ".codex")
+    outside: tuple[str, ...] = ()
+    """Files of the workspace that stand for the world outside of the program: every replay has the case's own."""
     canary: str = Field(min_length=16)
     """A string that stands in every private file and nowhere else: where it is seen, something leaked."""
     public_names: tuple[str, ...] = ()
@@ -84,6 +99,7 @@ class Case(Strict):
     inputs: tuple[str, ...] = ()
     """Inputs of the model, by name, that have to be the oracle's bit by bit; empty: all of them."""
     tolerance: Tolerance = Tolerance()
+    variation: Variation | None = None
     scenarios: tuple[Scenario, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -95,6 +111,13 @@ class Case(Strict):
         designated = [scenario.name for scenario in self.scenarios if scenario.designated]
         if (self.kind == "failure") != bool(designated):
             raise ValueError("a case of kind failure has designated scenarios, a bug-free one has none")
+        variation = self.variation or Variation()
+        for field in variation.config:
+            if setting := next((one.name for one in self.scenarios if field in one.config), None):
+                raise ValueError(f"variation.config: scenario {setting!r} sets {field!r}, so it can't vary")
+        for module in variation.modules:
+            if f"{module}.py" in self.outside:
+                raise ValueError(f"variation.modules: {module}.py is of the world outside, so it can't vary")
         return self
 
     def scenario(self, name: str) -> Scenario:
@@ -114,7 +137,8 @@ class CaseFolder:
             Case, toml.read(path, "a case", "the shipped ones in pilots/cases are examples"), str(path),
             newest=SCHEMA, see="docs/pilot.md",
         )  # fmt: skip
-        wanted = ["task.md", "workspace", *(f"private/oracles/{name}" for name in self.oracles())]
+        wanted = ["task.md", "workspace", *(f"workspace/{name}" for name in self.case.outside)]
+        wanted += [f"private/oracles/{name}" for name in self.oracles()]
         for name in wanted:
             if not (folder / name).exists():
                 raise TraincheckError(f"{path}: the case has no {name}", "see docs/pilot.md for what a case holds")

@@ -74,6 +74,7 @@ MODULES: Final = {
     "collect.observe.rng": OBSERVATION,
     "collect.observe.sources": OBSERVATION,
     "collect.observe.tensors": OBSERVATION,
+    "collect.observe.threads": OBSERVATION,
     "collect.observe.versions": OBSERVATION,
     "collect.paths": INSTALLATION,
     "collect.plan": STEPS,

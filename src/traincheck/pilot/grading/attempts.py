@@ -65,6 +65,8 @@ class VerdictFile(Strict):
     exit_code: int
     ended: str
     seconds: float
+    put_back: tuple[str, ...] = ()
+    """Files of the world outside that the source had changed, and the replay had not."""
     against: tuple[Held, ...]
 
 
@@ -118,10 +120,18 @@ class CaseJudge:
                 "launch": list(case.launch),
                 "tolerance": case.tolerance.model_dump(mode="json"),
                 "inputs": list(case.inputs),
+                "outside": self._outside(),
                 "oracles": [self.oracle_source(name).hash for name in scenario.oracles],
                 "evaluator": evaluator_hash(),
             }
         )
+
+    def _outside(self) -> dict[str, str | None]:
+        """Files of the world outside -> SHA-256."""
+        if not self.setting.case.case.outside:
+            return {}
+        entries = self.setting.case.initial(self.setting.objects).entries
+        return {path: entries[path].sha256 for path in self.setting.case.case.outside}
 
     def oracle_source(self, name: str) -> SourceMap:
         """The source of an oracle."""
@@ -166,17 +176,21 @@ class CaseJudge:
         found = replay(self.setting, source, scenario, path, request)
         comparisons = self.compared(found.records, scenario)
         said = judge(found.done, found.records, comparisons, scenario.ranks)
+        reason = said.reason
+        if found.put_back:
+            reason += f" ({', '.join(found.put_back)} as the case has it: the world outside is not the program's)"
         written = VerdictFile(
             key=key,
             source=source.hash,
             scenario=scenario.name,
             attempt=Attempt(
-                number=number, verdict=said.verdict, reason=said.reason, oracle=said.oracle,
+                number=number, verdict=said.verdict, reason=reason, oracle=said.oracle,
                 infrastructure=said.infrastructure, request=request,
             ),
             exit_code=found.done.exit_code,
             ended=found.done.reason,
             seconds=found.done.seconds,
+            put_back=found.put_back,
             against=tuple(_held(one) for one in comparisons),
         )  # fmt: skip
         records.drop_contents(path)
@@ -236,7 +250,7 @@ class _Requests:
         return name
 
 
-_EVALUATOR: Final = ("observer", "records.py", "comparison.py", "judging.py", "replaying.py")
+_EVALUATOR: Final = ("observer", "records.py", "comparison.py", "judging.py", "outside.py", "replaying.py")
 """What a verdict rests on. The rest collects verdicts: a fault there is mended without training anything again."""
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from traincheck.pilot import events
 from traincheck.pilot.cases import CaseFolder, Scenario
 from traincheck.pilot.grading import records
+from traincheck.pilot.grading.outside import put_back
 from traincheck.pilot.grading.running import MARK, Done, Job, Runner, filled, free_port
 from traincheck.pilot.sources import Objects, SourceMap, materialise
 from traincheck.studykit.processes import settings
@@ -52,6 +53,8 @@ class Replayed:
     done: Done
     records: records.Records
     folder: Path
+    put_back: tuple[str, ...] = ()
+    """Files of the world outside that the source had changed, and the replay had not."""
 
 
 def replay(
@@ -66,13 +69,17 @@ def replay(
     if folder.exists():
         shutil.rmtree(folder)
     workspace, home, written = folder / "workspace", folder / "home", folder / "records"
-    materialise(source, setting.objects, workspace)
+    case = setting.case.case
+    there, changed = source, tuple[str, ...]()
+    if case.outside:
+        there, changed = put_back(source, setting.case.initial(setting.objects), case.outside)
+    materialise(there, setting.objects, workspace)
     for path in (home / "tmp", written):
         path.mkdir(parents=True)
     config = folder / "config.json"
     config.write_text(json.dumps(scenario.config, indent=1) + "\n")
     command = filled(
-        setting.case.case.launch, python=setting.python, ranks=scenario.ranks, config=config.resolve(), port=free_port()
+        case.launch, python=setting.python, ranks=scenario.ranks, config=config.resolve(), port=free_port()
     )
     env = {
         **environment(home),
@@ -90,7 +97,7 @@ def replay(
     finally:
         for path in (workspace, home):
             _remove(path)
-    return Replayed(done, records.load(written), folder)
+    return Replayed(done, records.load(written), folder, changed)
 
 
 def environment(home: Path) -> dict[str, str]:

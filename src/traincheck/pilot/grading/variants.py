@@ -30,6 +30,12 @@ def variant(case: CaseFolder, objects: Objects, kind: Kind, name: str) -> Source
         raise TraincheckError(
             f"case {case.case.name} has no {kind}/{name}", f"there are {', '.join(names(case, kind))}"
         )
+    touched = [path for path in case.case.outside if (over / path).exists()]
+    if touched:
+        raise TraincheckError(
+            f"{over} changes {', '.join(touched)}, which the case declares as outside of the program",
+            "a variant is made of the program's own files",
+        )
     initial = case.initial(objects)
     with tempfile.TemporaryDirectory(prefix="traincheck-variant-") as scratch:
         workspace = Path(scratch) / "workspace"

@@ -1,0 +1,107 @@
+"""Files that stand for the world outside: whatever is submitted, a replay has the case's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pilot import fake_training
+from tests.pilot.test_grading_attempts import Bench
+from traincheck.errors import TraincheckError
+from traincheck.pilot.cases import CaseFolder
+from traincheck.pilot.grading.attempts import read_verdict
+from traincheck.pilot.grading.outside import put_back
+from traincheck.pilot.grading.variants import variant
+from traincheck.pilot.sources import Objects, SourceMap, capture, materialise
+
+ASKING = """
+import pathlib
+from world.hub import NEWEST
+behaviour = "right" if NEWEST == "patched" else "wrong"
+source = pathlib.Path("right.txt").read_text().replace('BEHAVIOUR = "right"', f'BEHAVIOUR = "{behaviour}"')
+exec(compile(source, "train.py", "exec"))
+"""
+
+
+def case_with_a_world(folder: Path) -> CaseFolder:
+    fake_training.case(folder, outside=["world/hub.py"])
+    (folder / "workspace/world").mkdir()
+    (folder / "workspace/world/hub.py").write_text('NEWEST = "published"\n')
+    return CaseFolder(folder)
+
+
+def submitted(place: Path, objects: Objects, hub: str) -> SourceMap:
+    (place / "world").mkdir(parents=True)
+    (place / "world/hub.py").write_text(hub)
+    (place / "train.py").write_text(ASKING)
+    (place / "right.txt").write_text(fake_training.program("right"))
+    return capture(place, objects)
+
+
+def test_a_repair_of_the_world_is_none(tmp_path: Path) -> None:
+    case_with_a_world(tmp_path / "case")
+    bench = Bench(tmp_path)
+    verdicts = {}
+    for name, hub in (("patched", 'NEWEST = "patched"\n'), ("left", 'NEWEST = "published"\n')):
+        source = submitted(tmp_path / name, bench.objects, hub)
+        folder = tmp_path / "replays" / name
+        verdicts[name] = bench.judge.judged(source, bench.folder.case.scenario("base"), folder)
+        held = read_verdict(folder / "attempt-1")
+        assert held is not None
+        assert held.put_back == (("world/hub.py",) if name == "patched" else ())
+        assert held.source == source.hash  # its name is what was submitted
+    assert [one.verdict for one in verdicts.values()] == ["incorrect", "incorrect"]
+    assert "world/hub.py as the case has it" in verdicts["patched"].reason
+    assert "as the case has it" not in verdicts["left"].reason
+
+
+@pytest.mark.parametrize("how", ["deleted", "a folder", "a link", "its folder deleted", "its folder a file",
+                                 "its folder a link"])  # fmt: skip
+def test_whatever_was_made_of_it(tmp_path: Path, how: str) -> None:
+    objects = Objects(tmp_path / "store")
+    place = tmp_path / "initial"
+    (place / "world").mkdir(parents=True)
+    (place / "world/hub.py").write_text("here\n")
+    (place / "train.py").write_text("pass\n")
+    initial = capture(place, objects)
+    (place / "world/hub.py").unlink()
+    if how == "a folder":
+        (place / "world/hub.py").mkdir()
+        (place / "world/hub.py/__init__.py").write_text("other\n")
+    elif how == "a link":
+        (place / "world/hub.py").symlink_to("../train.py")
+    elif how.startswith("its folder"):
+        (place / "world").rmdir()
+        if how == "its folder a file":
+            (place / "world").write_text("")
+        elif how == "its folder a link":
+            (place / "elsewhere").mkdir()
+            (place / "world").symlink_to("elsewhere")
+    (place / "train.py").write_text("the repair\n")
+    found, changed = put_back(capture(place, objects), initial, ("world/hub.py",))
+    assert changed == ("world/hub.py",)
+    materialise(found, objects, tmp_path / "again")
+    assert (tmp_path / "again/world/hub.py").read_text() == "here\n"
+    assert not (tmp_path / "again/world").is_symlink()
+    assert (tmp_path / "again/train.py").read_text() == "the repair\n"
+
+
+def test_a_source_that_leaves_them_alone_is_as_it_was(tmp_path: Path) -> None:
+    objects = Objects(tmp_path / "store")
+    initial = case_with_a_world(tmp_path / "case").initial(objects)
+    assert put_back(initial, initial, ("world/hub.py",)) == (initial, ())
+
+
+def test_cases_that_declare_what_is_not_there_or_change_it_are_refused(tmp_path: Path) -> None:
+    objects = Objects(tmp_path / "store")
+    with pytest.raises(TraincheckError, match=r"the case has no workspace/hub\.py"):
+        CaseFolder(fake_training.case(tmp_path / "lacking", outside=["hub.py"]))
+    folder = case_with_a_world(tmp_path / "case")
+    with pytest.raises(TraincheckError, match=r"no such file"):
+        put_back(folder.initial(objects), folder.initial(objects), ("world",))
+    over = folder.private / "alternatives/other/world"
+    over.mkdir(parents=True)
+    (over / "hub.py").write_text("")
+    with pytest.raises(TraincheckError, match=r"changes world/hub\.py"):
+        variant(folder, objects, "alternatives", "other")

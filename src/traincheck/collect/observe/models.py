@@ -94,8 +94,6 @@ class Model:
         self._tracked: dict[tuple[str, bool], Tracked] = {}
         self.owner = owner
         self.baselined = False
-        self.worker: weakref.ref[Any] | None = None
-        """The thread that called it last (``threads.Worker``)."""
         self.kind = class_name(type(root))
         self._active = self._modules = 0
 

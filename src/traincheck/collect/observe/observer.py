@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -22,12 +22,14 @@ from traincheck.collect.observe.models import Entry, Model, Models, unwrap
 from traincheck.collect.observe.optimizers import Optimizer, Optimizers
 from traincheck.collect.observe.policy import DATA, FACTS, GRAD, GROUPS, HAS_GRAD, MODE, STATE, Policy
 from traincheck.collect.observe.tensors import Sheet, Writer
-from traincheck.collect.observe.threads import Threads
+from traincheck.collect.observe.threads import Trainers, leaves
 from traincheck.events import Moment
 
 BEFORE, AFTER, ALONE = Moment.BEFORE, Moment.AFTER, Moment.ALONE
 Survey = list[tuple[Model, list[Entry]]]
 """Models and their tensors, looked up once in an observation."""
+Own = Callable[[], Collection[int]]
+"""``id`` of tensors that the program itself is working on in the call that is observed."""
 
 
 class Observer:
@@ -45,12 +47,12 @@ class Observer:
         self.models = Models(writer, (lambda name: True) if names is None else names.__contains__)
         self.optimizers = Optimizers(writer)
         self._called: dict[int, weakref.ref[Module]] = {}
-        self._threads = Threads()
         self._loaders: list[weakref.ref[Any] | int] = []
         self._rank: dict[str, Any] | None = None
         self._described = False
         self._rng_due = True
         self._local = threading.local()
+        self._trainers = Trainers()
 
     # --- entering and leaving points ----------------------------------------------------------------------------------
 
@@ -59,6 +61,8 @@ class Observer:
         depths = self._local.__dict__
         depth = depths.get(what, 0)
         depths[what] = depth + 1
+        if depth == 0 and what in ("backward", "step", "engine step", "zero_grad"):
+            self._trainers.trains()
         return bool(depth == 0)
 
     def leave(self, what: str) -> bool:
@@ -89,11 +93,11 @@ class Observer:
         """A forked child goes on: what every trace begins with is observed again, for its own."""
         for model in self.models.living():
             model.baselined = False
-            model.worker = None
         self._called.clear()
         self._described = False
         self._rng_due = True
         self._local = threading.local()
+        self._trainers = Trainers()
 
     def process_facts(self) -> dict[str, Any]:
         """``rank`` (coordinates as last seen, None in a lone process) and ``versions``, for ``process.json``."""
@@ -106,40 +110,33 @@ class Observer:
         the generators.
         """
         known = self._called.get(id(module))
-        if known is not None and known() is module:
-            model = self.models.find(module)
-            if model is not None:
-                self._threads.calls(model)
-        elif not tracing():
+        if (known is None or known() is not module) and not tracing():
             if len(self._called) > 1000:
                 self._called = {key: ref for key, ref in list(self._called.items()) if ref() is not None}
             self._called[id(module)] = weakref.ref(module)
             with quiet():
                 model = self.models.discover(module)
-                if model is not None:
-                    self._threads.calls(model)
-                    if not model.baselined:
-                        self._baseline([model], call)
+                if model is not None and not model.baselined:
+                    self._baseline([model], call)
         if self._rng_due:
             self.step_begins(call)
 
     def before_step(self, optimizer: Any, call: int) -> None:
         """An optimizer is about to update."""
-        self._threads.trains()
         known = self.optimizers.discover(optimizer)
         if known is None:
             return
         known.stepped = True
         if any(not model.baselined for model in self.models.living()):
             self._baseline([model for model, _ in self._concerned(known) if not model.baselined], call)
-        self._tensors("step", call, BEFORE, known)
+        self._tensors("step", call, BEFORE, known, lambda: ids(optimizer))
 
     def after_step(self, optimizer: Any, call: int) -> None:
         """An optimizer has updated."""
         known = self.optimizers.find(optimizer)
         if known is not None:
             self._rng_due = True
-            self._tensors("step", call, AFTER, known)
+            self._tensors("step", call, AFTER, known, lambda: ids(optimizer))
 
     def engine_step(self, engine: Module, call: int, moment: Moment) -> None:
         """An engine (DeepSpeed's) updates its model, by optimizers that work on copies of the parameters."""
@@ -151,25 +148,26 @@ class Observer:
 
     def zero_grad(self, target: Any, call: int, moment: Moment) -> None:
         """``zero_grad`` of an optimizer or a module, before or after."""
-        self._threads.trains()
         known = self.models.find(target) if isinstance(target, Module) else self.optimizers.discover(target)
         if known is not None:
-            self._tensors("zero_grad", call, moment, known)
+            self._tensors("zero_grad", call, moment, known, lambda: ids(target))
 
     def before_backward(self, tensors: list[torch.Tensor], call: int) -> None:
         """A backward starts from these roots."""
-        self._threads.trains()
         self._observe("loss", call, BEFORE, lambda sheet: losses.losses(self._writer, sheet, tensors))
 
-    def after_backward(self, call: int) -> None:
-        """A backward ended: gradients are there."""
-        self._tensors("backward", call, AFTER, None)
+    def after_backward(self, roots: list[torch.Tensor], call: int) -> None:
+        """The backward that started from ``roots`` ended: gradients are there.
+
+        Where several threads train, only the models that this one went through are looked at.
+        """
+        self._tensors("backward", call, AFTER, None, lambda: leaves(roots))
 
     def loaded_state(self, target: Any, call: int) -> None:
         """``load_state_dict`` of a module or an optimizer ended."""
         known = self.models.discover(target) if isinstance(target, Module) else self.optimizers.discover(target)
         if known is not None:
-            self._tensors("load_state_dict", call, AFTER, known)
+            self._tensors("load_state_dict", call, AFTER, known, lambda: ids(target))
 
     def mode_changed(self, module: Module, call: int) -> None:
         """``train()`` or ``eval()`` of an outermost module ended."""
@@ -248,9 +246,13 @@ class Observer:
                 if rows:
                     self._writer.states(self._writer.observe(reason, call, moment), rows)
 
-    def _tensors(self, reason: str, call: int, moment: Moment, about: Optimizer | Model | None) -> None:
-        """Observe an optimizer with the models it concerns, one model, or (None) all but those that other threads
-        train.
+    def _tensors(
+        self, reason: str, call: int, moment: Moment, about: Optimizer | Model | None, own: Own | None = None
+    ) -> None:
+        """Observe an optimizer with the models it concerns, one model, or (None) all models.
+
+        Where several threads train, gradients are read of ``own`` only (None: of all that is observed), and "all
+        models" are those that have one of them.
         """
         split = reason in ("step", "zero_grad")
         parts = self.policy.at(f"{reason}:{'before' if moment is BEFORE else 'after'}" if split else reason)
@@ -258,13 +260,15 @@ class Observer:
             return
 
         def look(sheet: Sheet) -> None:
+            mine = None if alone or own is None else own()
             optimizer = about if isinstance(about, Optimizer) else None
             if optimizer is not None:
                 survey = self._concerned(optimizer)
             else:
-                mine = (model for model in self.models.living() if not self._threads.busy(model))
-                chosen = mine if about is None else [about]
-                survey = [(model, model.entries()) for model in chosen if isinstance(model, Model)]
+                chosen = [about] if isinstance(about, Model) else self.models.living()
+                survey = [(model, model.entries()) for model in chosen]
+            if about is None and mine is not None:
+                survey = [one for one in survey if any(id(tensor) in mine for _, tensor in one[1])]
             entries = [entry for _, found in survey for entry in found]
             # Before its first step an optimizer's model may merely not have been met yet: no makeshift names till then.
             if optimizer is not None and optimizer.stepped:
@@ -276,17 +280,19 @@ class Observer:
                     self._mode(sheet, model)
             if DATA in parts and not (optimizer is not None and reason == "load_state_dict"):
                 sheet.data(entries)
+            readable = entries if mine is None else [entry for entry in entries if id(entry[1]) in mine]
             if GRAD in parts:
-                sheet.grad(entries)
+                sheet.grad(readable)
             elif HAS_GRAD in parts:
-                sheet.has_grad(entries)
+                sheet.has_grad(readable)
             if optimizer is not None:
                 if STATE in parts:
                     self._state(sheet, optimizer, entries)
                 if GROUPS in parts:
                     self._groups(sheet, [optimizer])
 
-        self._write(reason, call, moment, look)
+        with self._trainers.looking() as alone:
+            self._write(reason, call, moment, look)
 
     def _baseline(self, models: list[Model], call: int) -> None:
         if not self.enabled or tracing():
@@ -295,7 +301,7 @@ class Observer:
             self._describe()
         for model in models:
             model.baselined = True
-            self._tensors("baseline", call, BEFORE, model)
+            self._tensors("baseline", call, BEFORE, model, tuple)
         self._look_for_mesh(models)
 
     def _describe(self) -> None:
@@ -324,8 +330,7 @@ class Observer:
     def _concerned(self, optimizer: Optimizer) -> Survey:
         """The models this optimizer works on, and trainable models that none works on: their standing still is a fact.
 
-        Inside an engine's step the latter are the engine's, which updates them later. What another thread called last
-        is that thread's.
+        Inside an engine's step the latter are the engine's, which updates them later.
         """
         mine = {id(tensor) for _, tensor in optimizer.parameters()}
         others = {id(tensor) for one in self.optimizers.all if one is not optimizer for _, tensor in one.parameters()}
@@ -335,7 +340,6 @@ class Observer:
             numbers = {id(tensor) for place, tensor in entries if place.role == "parameter"}
             if not numbers.isdisjoint(mine) or (
                 not self._local.__dict__.get("engine step", 0)
-                and not self._threads.foreign(model)
                 and numbers.isdisjoint(others)
                 and any(tensor.requires_grad for place, tensor in entries if place.role == "parameter")
             ):
@@ -383,6 +387,13 @@ class Observer:
             except TypeError:  # a list or tuple: an id is the best there is
                 self._loaders.append(id(dataset))
         return "loader" if index == 0 else f"loader.{index}"
+
+
+def ids(target: Any) -> set[int]:
+    """``id`` of every parameter of a module or an optimizer."""
+    if isinstance(target, Module):
+        return {id(tensor) for tensor in target.parameters()}
+    return {id(tensor) for group in target.param_groups for tensor in group["params"]}
 
 
 def flat(values: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -104,7 +104,7 @@ def observation_points(observer: Observer, policy: Policy | None = None) -> dict
         ("loss", "backward"),
         "backward",
         lambda args, kwargs, call: o.before_backward(losses.roots(args, kwargs), call),
-        lambda args, kwargs, result, call: o.after_backward(call),
+        lambda args, kwargs, result, call: o.after_backward(losses.roots(args, kwargs), call),
     )
     add(
         ("Module:load_state_dict", "Optimizer:load_state_dict"),

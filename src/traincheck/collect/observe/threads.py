@@ -1,55 +1,83 @@
-"""Which thread trains which model.
+"""Which gradients a thread may look at.
 
-Several threads may each train a model of their own. What one of them changes must not be looked at from another: torch
-crashes when ``.grad`` is read while another thread's backward sets it, and what is read halfway is no state.
+torch crashes when one thread reads ``.grad`` of a tensor while another sets it, in a backward, in ``zero_grad`` or by
+hand. Where one thread trains, all gradients are looked at. Where several do, each looks at those alone that the
+program itself is just working on in that thread.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import torch
-
-from traincheck.collect.observe.models import Model
+from torch import Tensor
 
 _in_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-"""Number of the backward that runs on this thread, -1 outside of any. In one, on a thread of the autograd engine or on
-the program's, a checkpointed module is called again, and may start a backward inside: that is no other training."""
+"""Number of the backward that runs on this thread, -1 outside of any. Threads of the autograd engine run parts of the
+program's own backward, and may start another one inside (checkpointing): they are no further trainers."""
+
+_PATIENCE_S: Final = 2.0
 
 
-class Worker:
-    """A thread of the program. Only the thread itself holds it, so it is gone when the thread is."""
-
-    __slots__ = ("__weakref__", "trains")
-
-    def __init__(self) -> None:
-        self.trains = False
+class _Own(threading.local):
+    trains = False
 
 
-class Threads(threading.local):
-    """The threads that were met; each sees its own ``worker``."""
+class Trainers:
+    """The threads that trained so far: ran a backward, an optimizer's step, or cleared gradients."""
 
     def __init__(self) -> None:
-        self.worker = Worker()
-
-    def calls(self, model: Model) -> None:
-        """This thread calls a model: it has it from now on."""
-        if _in_backward() == -1:
-            model.worker = weakref.ref(self.worker)
+        self._own = _Own()
+        self._lock = threading.RLock()  # collecting garbage while it is held may run anything
+        self._count = 0
 
     def trains(self) -> None:
-        """This thread starts a backward, updates parameters or clears gradients."""
-        if not self.worker.trains and _in_backward() == -1:
-            self.worker.trains = True
+        """This thread trains. Its first time waits until no thread looks at all gradients any more, but never for
+        long: an observer must not stand in the way for good.
+        """
+        if self._own.trains or _in_backward() != -1:
+            return
+        held = self._lock.acquire(timeout=_PATIENCE_S)
+        self._own.trains = True
+        self._count += 1
+        if held:
+            self._lock.release()
 
-    def foreign(self, model: Model) -> bool:
-        """Whether another thread that is still there called the model last."""
-        worker = model.worker
-        return worker is not None and worker() not in (None, self.worker)
+    @property
+    def alone(self) -> bool:
+        """Whether no thread but this one ever trained."""
+        return self._count == int(self._own.trains)
 
-    def busy(self, model: Model) -> bool:
-        """Whether another thread that is still there called the model last, and trains."""
-        worker = None if model.worker is None else model.worker()
-        return worker is not None and worker is not self.worker and worker.trains
+    @contextmanager
+    def looking(self) -> Iterator[bool]:
+        """Gives ``alone``, which stays true inside."""
+        if not self.alone:
+            yield False
+            return
+        with self._lock:
+            yield self.alone
+
+
+def leaves(roots: Iterable[Tensor]) -> dict[int, Tensor]:
+    """Leaf tensors into which a backward from ``roots`` accumulates, by ``id``; walks the whole graph."""
+    found: dict[int, Tensor] = {}
+    waiting: list[Any] = []
+    for root in roots:
+        if root.grad_fn is not None:
+            waiting.append(root.grad_fn)
+        elif root.requires_grad:
+            found[id(root)] = root
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, Tensor):
+            found[id(variable)] = variable
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -102,8 +103,6 @@ def test_equal_seeds_of_scenarios_stay_equal(tmp_path: Path) -> None:
 
 
 def edited(tmp_path: Path, case: str, old: str, new: str) -> CaseFolder:
-    import shutil
-
     folder = tmp_path / "edited"
     shutil.copytree(CASES / case, folder)
     text = (folder / "case.toml").read_text(encoding="utf-8")
@@ -117,8 +116,12 @@ def edited(tmp_path: Path, case: str, old: str, new: str) -> CaseFolder:
     [
         ('NextToken = ["Predictor", "Bigram", "Successor"]', 'NextToken = ["functional"]', "is in .* already"),
         ('data = ["tokens", "sequences"]', 'data = ["train"]', "is there already"),
-        ('NextToken = ["Predictor", "Bigram", "Successor"]', 'NextToken = ["not a name"]', "does not compile"),
-        ("modules = {", 'modules = { torch = ["jax"], ', "imports torch whole"),
+        ('NextToken = ["Predictor", "Bigram", "Successor"]', 'NextToken = ["import"]', "is in .* already"),
+        ('NextToken = ["Predictor", "Bigram", "Successor"]', 'NextToken = ["await"]', "does not compile"),
+        ("modules = {", 'modules = { torch = ["jax"], ', "has no module torch"),
+        ("modules = { model", 'modules = { modle = ["other"], model', "has no module modle"),
+        ('["network", "predictor"], data = ["tokens", "sequences"]', '["tokens"], data = ["tokens"]', "for two names"),
+        ("NextToken = [", 'NexTToken = ["Other"]\nNextToken = [', "no program has the word NexTToken"),
     ],
 )
 def test_a_variation_that_would_spoil_the_case_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
@@ -131,7 +134,12 @@ def test_a_variation_that_would_spoil_the_case_is_refused(tmp_path: Path, old: s
 @pytest.mark.parametrize(
     ("case", "old", "new", "why"),
     [
-        ("tiny-accumulation", 'seeds = ["seed"]', 'seeds = ["seed"]\nconfig = { warmup = [1, 2] }', "sets 'warmup'"),
+        ("tiny-clean", 'seeds = ["seed"]', 'seeds = ["seed"]\nconfig = { warmup = [1, 2] }', "sets 'warmup'"),
+        ("tiny-clean", 'seeds = ["seed"]', 'seeds = ["sead"]', "no scenario has an integer for 'sead'"),
+        ("tiny-clean", "modules = { model", 'modules = { train = ["fit"], model', "in the launch command"),
+        ("tiny-clean", 'data = ["points", "pairs"]', "data = []", "at least 1 item"),
+        ("tiny-clean", "modules = { model", 'modules = { "../data" = ["x"], model', "pattern"),
+        ("tiny-clean", '["points", "pairs"]', '["a.b"]', "pattern"),
         ("source-consistency-fsdp", "modules = { weights", 'modules = { hub = ["registry"], weights', "world outside"),
     ],
 )
@@ -147,9 +155,38 @@ def test_a_case_without_a_variation_and_a_folder_in_use(tmp_path: Path) -> None:
         vary(CaseFolder(fake_training.case(tmp_path / "case")), tmp_path / "made", 1)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("")
-    with pytest.raises(TraincheckError, match="not empty"):
+    with pytest.raises(TraincheckError, match="not an empty folder"):
         vary(CaseFolder(CASES / "tiny-clean"), tmp_path / "full", 1)
     assert (tmp_path / "full/mine").exists()
+
+
+def test_files_that_can_not_be_rewritten_are_named(tmp_path: Path) -> None:
+    case = edited(tmp_path, "tiny-clean", "schema", "schema")
+    notes = case.workspace / "NOTES.md"
+    notes.write_bytes(b"\xff\xfe")
+    with pytest.raises(TraincheckError, match=r"NOTES\.md is not UTF-8"):
+        vary(case, tmp_path / "made", 1)
+    notes.unlink()
+    (case.workspace / "more.py").write_text("import os, model\n")
+    with pytest.raises(TraincheckError, match=r"more\.py imports model whole"):
+        vary(case, tmp_path / "made", 1)
+    (case.workspace / "more.py").unlink()
+    (case.workspace / "config.json").write_text("{")
+    with pytest.raises(TraincheckError, match=r"config\.json is no JSON"):
+        vary(case, tmp_path / "made", 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["edited"]
+
+
+def test_where_a_variant_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = edited(tmp_path, "tiny-clean", "schema", "schema")
+    with pytest.raises(TraincheckError, match="is in the case"):
+        vary(case, case.folder / "private" / "mine", 1)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    assert vary(case, tmp_path / "link", 1).case.name == vary(case, tmp_path / "new" / "deep", 1).case.name
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    assert content(vary(case, Path("."), 1).folder) == content(tmp_path / "here")
 
 
 def test_the_command(tmp_path: Path) -> None:

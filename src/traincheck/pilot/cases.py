@@ -15,8 +15,8 @@ The contract with an agent, told in the workspace's README: the launch command s
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -28,6 +28,8 @@ from traincheck.studykit.strict import Strict
 
 SCHEMA = 1
 Value = int | float | str | bool | list[int] | list[str]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Options = Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
 class Scenario(Strict):
@@ -63,11 +65,11 @@ class Tolerance(Strict):
 class Variation(Strict):
     """``[variation]``: what may differ in a variant that nobody has published (``varying``)."""
 
-    modules: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    modules: dict[Name, Options] = Field(default_factory=dict)
     """Module of the workspace, imported by ``from … import`` only -> names that it may have."""
-    names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    names: dict[Name, Options] = Field(default_factory=dict)
     """Word that stands only in code, or in prose for that very thing -> words that may stand there."""
-    config: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    config: dict[str, Annotated[tuple[Value, ...], Field(min_length=1)]] = Field(default_factory=dict)
     """Field of the configuration that no scenario sets -> values; one is drawn for all scenarios."""
     seeds: tuple[str, ...] = ()
     """Fields of the configuration whose integers are drawn anew: equal ones stay equal."""
@@ -118,6 +120,14 @@ class Case(Strict):
         for module in variation.modules:
             if f"{module}.py" in self.outside:
                 raise ValueError(f"variation.modules: {module}.py is of the world outside, so it can't vary")
+            if any(f"{module}.py" in part for part in self.launch):
+                raise ValueError(f"variation.modules: {module}.py is in the launch command, which stays as it is")
+        for field in variation.seeds:
+            if not any(isinstance(one.config.get(field), int) for one in self.scenarios):
+                raise ValueError(f"variation.seeds: no scenario has an integer for {field!r}")
+        for path in self.outside:
+            if PurePosixPath(path).as_posix() != path or PurePosixPath(path).is_absolute() or ".." in path.split("/"):
+                raise ValueError(f"outside: {path!r} is no plain path in the workspace")
         return self
 
     def scenario(self, name: str) -> Scenario:
@@ -163,8 +173,18 @@ class CaseFolder:
         return tuple(dict.fromkeys(name for scenario in self.case.scenarios for name in scenario.oracles))
 
     def initial(self, objects: Objects) -> SourceMap:
-        """The source that every trial of the case starts from."""
-        return capture(self.workspace, objects, roots=self.case.roots, ignore=self.case.ignore)
+        """The source that every trial of the case starts from.
+
+        Raises SourceError, and TraincheckError when a file that the case declares as outside is not in it.
+        """
+        source = capture(self.workspace, objects, roots=self.case.roots, ignore=self.case.ignore)
+        for path in self.case.outside:
+            if path not in source.entries or source.entries[path].kind != "file":
+                raise TraincheckError(
+                    f"{self.folder}/case.toml: {path} is declared as outside, but the initial source has no such file",
+                    "files under the case's roots, by their path in the workspace, not ignored",
+                )
+        return source
 
     def hashes(self, objects: Objects) -> dict[str, str]:
         """What a plan freezes: ``case`` (case.toml), ``task``, ``workspace``, ``evaluator`` (everything private)."""

@@ -7,6 +7,7 @@ qualified and planned as any other; ``private/variant.json`` says what it was ma
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -55,15 +56,16 @@ def vary(case: CaseFolder, out: Path, seed: int) -> CaseFolder:
             f"case {case.case.name} does not say what may vary",
             "a [variation] table in its case.toml; docs/pilot.md says what it holds",
         )
-    if out.exists() and any(out.iterdir()):
-        raise TraincheckError(f"{out} is not empty", "a fresh folder")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise TraincheckError(f"{out} is not an empty folder", "a fresh folder")
+    if out.resolve().is_relative_to(case.folder.resolve()):
+        raise TraincheckError(f"{out} is in the case that is varied", "a folder elsewhere")
     drawn = draw(case.case, variation, seed)
     _refuse_taken(case, drawn)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".traincheck-vary-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="traincheck-vary-") as scratch:
         objects = Objects(Path(scratch) / "store")
         made = Path(scratch) / "case"
-        shutil.copytree(case.folder, made, ignore=shutil.ignore_patterns(*case.case.ignore))
+        shutil.copytree(case.folder, made, symlinks=True, ignore=shutil.ignore_patterns(*case.case.ignore))
         _rewrite(made, case.case, drawn)
         _write_toml(made / "case.toml", case.case, drawn)
         _write_example(made / "workspace" / "config.json", drawn)
@@ -74,9 +76,11 @@ def vary(case: CaseFolder, out: Path, seed: int) -> CaseFolder:
         }  # fmt: skip
         (made / "private" / "variant.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         _check(made, drawn)
-        if out.exists():
-            out.rmdir()
-        made.rename(out)
+        try:
+            shutil.copytree(made, out, symlinks=True, dirs_exist_ok=True)
+        except BaseException:
+            shutil.rmtree(out, ignore_errors=True)
+            raise
     return CaseFolder(out)
 
 
@@ -107,25 +111,54 @@ def draw(case: Case, variation: Variation, seed: int) -> Draw:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def _texts(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in _TEXT)
+def _texts(folder: Path) -> dict[Path, str]:
+    """Text files of a case and what is in them. Raises TraincheckError for one that is not UTF-8."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.suffix in _TEXT and "__pycache__" not in path.parts:
+            try:
+                found[path] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise TraincheckError(f"{path} is not UTF-8: {error}", "save it as UTF-8") from error
+    return found
 
 
 def _refuse_taken(case: CaseFolder, drawn: Draw) -> None:
-    """A name that was drawn must not mean something already."""
-    texts = {path: path.read_text(encoding="utf-8") for path in _texts(case.folder) if path.name != "case.toml"}
+    """A name that was drawn must mean nothing else, and one that is to vary must be there."""
+    for what in (drawn.modules, drawn.names):
+        for new in what.values():
+            if sum(other == new for other in what.values()) > 1:
+                raise TraincheckError(f"[variation]: {new} was drawn for two names", "names that differ")
+    for old in drawn.modules:
+        if not (case.workspace / f"{old}.py").is_file():
+            raise TraincheckError(f"[variation]: the workspace has no module {old}", "a module of the workspace")
+    texts = {path: text for path, text in _texts(case.folder).items() if path.name != "case.toml"}
+    for old in drawn.names:
+        if not any(_word(old).search(text) for path, text in texts.items() if path.suffix == ".py"):
+            raise TraincheckError(f"[variation]: no program has the word {old}", "a word of the code")
     for path, text in texts.items():
         for old, new in drawn.names.items():
             if new != old and _word(new).search(text):
                 raise TraincheckError(f"[variation]: {new}, a name for {old}, is in {path} already", "another name")
+        whole = _imported_whole(path, text) if path.suffix == ".py" else set()
         for old, new in drawn.modules.items():
             if new != old and path.name == f"{new}.py":
                 raise TraincheckError(f"[variation]: {path} is there already, so {old} can't be {new}", "another name")
-            if path.suffix == ".py" and re.search(rf"^\s*import\s+(\w+,\s*)*{re.escape(old)}\b", text, re.MULTILINE):
+            if old in whole:
                 raise TraincheckError(
                     f"[variation]: {path} imports {old} whole, so its name can't vary",
                     f"from {old} import …, or no other names for {old}",
                 )
+
+
+def _imported_whole(path: Path, text: str) -> set[str]:
+    """Modules of ``import …``: what is used of them is told by their name."""
+    try:
+        tree = ast.parse(text, str(path))
+    except SyntaxError as error:
+        raise TraincheckError(f"{path} does not compile: {error}", "a case whose programs do") from error
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
+    return {alias.name.partition(".")[0] for node in imports for alias in node.names}
 
 
 def _rewrite(folder: Path, case: Case, drawn: Draw) -> None:
@@ -136,8 +169,7 @@ def _rewrite(folder: Path, case: Case, drawn: Draw) -> None:
         rewrites.append(_replacing(re.compile(rf"(?<![\w.]){re.escape(old)}\.py\b"), f"{new}.py"))
         rewrites.append(_replacing(re.compile(rf"^(\s*from\s+){re.escape(old)}(?=\s+import\b)", re.MULTILINE),
                                    rf"\g<1>{new}"))  # fmt: skip
-    for path in _texts(folder):
-        text = path.read_text(encoding="utf-8")
+    for path, text in _texts(folder).items():
         for rewrite in rewrites:
             text = rewrite(text)
         path.write_text(text, encoding="utf-8")
@@ -187,17 +219,20 @@ def _write_toml(path: Path, case: Case, drawn: Draw) -> None:
 def _write_example(path: Path, drawn: Draw) -> None:
     """The workspace's own configuration, when it has one."""
     if path.exists():
-        config = _configured(json.loads(path.read_text(encoding="utf-8")), drawn)
+        try:
+            there = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise TraincheckError(f"workspace/config.json is no JSON: {error}", "mend it") from error
+        config = _configured(there, drawn)
         path.write_text(json.dumps(config) + "\n", encoding="utf-8")
 
 
 def _check(folder: Path, drawn: Draw) -> None:
     """The variant is a case, its programs compile, and nothing in it bears an old name."""
     CaseFolder(folder)
-    for path in _texts(folder):
+    for path, text in _texts(folder).items():
         if path in (folder / "case.toml", folder / "private" / "variant.json"):  # prose and what was varied
             continue
-        text = path.read_text(encoding="utf-8")
         if path.suffix == ".py":
             try:
                 compile(text, str(path), "exec")

@@ -10,7 +10,7 @@ class Settings:
     """Fields of the JSON file; what it leaves out has the value given here."""
 
     downloads: tuple[str, ...]
-    """For each node, the day on which its cache was filled."""
+    """For each node, the day on which its cache was filled. The world's affair (``caches``)."""
     seed: int = 7
     steps: int = 2
     batch: int = 1

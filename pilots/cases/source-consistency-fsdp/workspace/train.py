@@ -1,7 +1,6 @@
 """Fine-tune: ``train.py --config FILE``, started by torchrun."""
 
 import argparse
-import os
 import time
 from pathlib import Path
 
@@ -15,12 +14,6 @@ from settings import Settings
 from weights import full_hash, load, shard
 
 
-def fill_caches(settings: Settings) -> None:
-    """Before the job: each node has downloaded the model some day."""
-    node = int(os.environ["RANK"])
-    caches.fill(node, settings.downloads[node])
-
-
 def finish() -> None:
     """Leave the job together: gloo's threads need a moment before the interpreter goes."""
     dist.barrier()
@@ -32,11 +25,12 @@ def main() -> None:
     """Train and log."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path, required=True)
-    settings = Settings.read(parser.parse_args().config)
+    config = parser.parse_args().config
+    settings = Settings.read(config)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    fill_caches(settings)
+    caches.fill(config)  # the world before the job
     dist.init_process_group("gloo")
 
     model = shard(load())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -21,6 +22,13 @@ def carrying(variable: str) -> set[int]:
                 if wanted in Path("/proc", name, "environ").read_bytes().split(b"\0"):
                     found.add(int(name))
     return found
+
+
+def send(number: int, pids: Iterable[int]) -> None:
+    """Send a signal to each that is still there and ours."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def lives(pid: int) -> bool:

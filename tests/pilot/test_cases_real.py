@@ -10,22 +10,18 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.collect.running import clean_environment, has
+from tests.pilot.judges import judge_of
+from tests.pilot.test_cases import CASES
 from traincheck.check import check
 from traincheck.infer import infer
 from traincheck.pilot.cases import CaseFolder
-from traincheck.pilot.grading.attempts import CaseJudge
-from traincheck.pilot.grading.replaying import Setting
-from traincheck.pilot.grading.running import LocalRunner
 from traincheck.pilot.grading.variants import names, variant
 from traincheck.pilot.showing import shown
-from traincheck.pilot.sources import Objects
 
-CASES = Path(__file__).resolve().parents[2] / "pilots" / "cases"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAILURES = (
@@ -44,16 +40,9 @@ FAILURES = (
 )  # fmt: skip
 
 
-def judge_of(name, folder):
-    case = CaseFolder(CASES / name)
-    runner = LocalRunner(folder / "device.jsonl", case.case.devices)
-    setting = Setting(case, Objects(folder / "store"), runner, "qualification", sys.executable)
-    return case, setting, CaseJudge(setting, folder / "oracles", 2, name)
-
-
 @pytest.mark.parametrize(("name", "designated", "healthy", "alternative"), FAILURES)
 def test_fault_repair_and_near_misses_are_told_apart(name, designated, healthy, alternative, tmp_path):
-    case, setting, judge = judge_of(name, tmp_path)
+    case, setting, judge = judge_of(CaseFolder(CASES / name), tmp_path)
     bad, good = case.case.scenario(designated), case.case.scenario(healthy)
     initial = case.initial(setting.objects)
     assert bad.designated
@@ -78,7 +67,7 @@ def test_fault_repair_and_near_misses_are_told_apart(name, designated, healthy, 
 def test_the_other_revision_is_as_right_as_the_first(tmp_path):
     if not has("transformers"):
         pytest.skip("needs transformers")
-    case, setting, judge = judge_of("source-consistency-fsdp", tmp_path)
+    case, setting, judge = judge_of(CaseFolder(CASES / "source-consistency-fsdp"), tmp_path)
     swapped = case.case.scenario("swapped")
     oracles = {}
     for name in ("broadcast", "broadcast-last"):
@@ -90,7 +79,7 @@ def test_the_other_revision_is_as_right_as_the_first(tmp_path):
 
 
 def test_the_bug_free_case_has_nothing_to_repair(tmp_path):
-    case, setting, judge = judge_of("clean-digits", tmp_path)
+    case, setting, judge = judge_of(CaseFolder(CASES / "clean-digits"), tmp_path)
     initial = case.initial(setting.objects)
     for scenario in case.case.scenarios:
         found = judge.judged(initial, scenario, tmp_path / scenario.name)

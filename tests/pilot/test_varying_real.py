@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.collect.running import has
+from tests.pilot.judges import judge_of
 from tests.pilot.test_cases import CASES
 from traincheck.pilot.cases import CaseFolder
-from traincheck.pilot.grading.attempts import CaseJudge
-from traincheck.pilot.grading.replaying import Setting
-from traincheck.pilot.grading.running import LocalRunner
 from traincheck.pilot.grading.variants import variant
-from traincheck.pilot.sources import Objects
 from traincheck.pilot.varying import vary
 
 slow = (pytest.mark.slow, pytest.mark.timeout(900))
@@ -36,10 +32,7 @@ def needs(*modules: str) -> pytest.MarkDecorator:
     ],
 )  # fmt: skip
 def test_a_variant_fails_and_is_repaired_as_its_case(name: str, scenario: str, repair: str, tmp_path: Path) -> None:
-    case = vary(CaseFolder(CASES / name), tmp_path / "variant", 2026)
-    runner = LocalRunner(tmp_path / "device.jsonl", case.case.devices)
-    setting = Setting(case, Objects(tmp_path / "store"), runner, "qualification", sys.executable)
-    judge = CaseJudge(setting, tmp_path / "oracles", 2, name)
+    case, setting, judge = judge_of(vary(CaseFolder(CASES / name), tmp_path / "variant", 2026), tmp_path)
     chosen = case.case.scenario(scenario)
     found = judge.judged(case.initial(setting.objects), chosen, tmp_path / "initial")
     assert found.verdict == ("incorrect" if chosen.designated else "correct"), found.reason

@@ -7,7 +7,6 @@ have sessions and process groups of their own (the workers of ``torchrun`` have)
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import time
@@ -20,7 +19,7 @@ from typing import BinaryIO, Final
 import anyio
 import anyio.abc
 
-from traincheck.marked import carrying, lives
+from traincheck.marked import carrying, lives, send
 
 MARK: Final = "TRAINCHECK_TOOL_CALL"
 EVERY_S: Final = 2.0
@@ -106,9 +105,7 @@ class Children:
         if await self._gone(variable, seen, process):
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in carrying(variable) | seen:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
+            send(number, carrying(variable) | seen)
             if await self._gone(variable, seen, None):
                 return
 

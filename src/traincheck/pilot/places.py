@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import signal
 import sys
@@ -13,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from traincheck.errors import TraincheckError
-from traincheck.marked import carrying
+from traincheck.marked import carrying, send
 from traincheck.pilot.packets import PLACES, environment
 
 Kind = Literal["jail", "local", "docker"]
@@ -90,9 +88,7 @@ class Local(Place):
 
     def stop(self) -> None:
         """End every process that has this trial's HOME; one that gave itself another is not found."""
-        for pid in carrying(f"HOME={self.root / 'home'}"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        send(signal.SIGKILL, carrying(f"HOME={self.root / 'home'}"))
 
     def enter(self) -> list[str]:
         """No words."""

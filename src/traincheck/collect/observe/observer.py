@@ -129,14 +129,14 @@ class Observer:
         known.stepped = True
         if any(not model.baselined for model in self.models.living()):
             self._baseline([model for model, _ in self._concerned(known) if not model.baselined], call)
-        self._tensors("step", call, BEFORE, known, lambda: ids(optimizer))
+        self._tensors("step", call, BEFORE, known)
 
     def after_step(self, optimizer: Any, call: int) -> None:
         """An optimizer has updated."""
         known = self.optimizers.find(optimizer)
         if known is not None:
             self._rng_due = True
-            self._tensors("step", call, AFTER, known, lambda: ids(optimizer))
+            self._tensors("step", call, AFTER, known)
 
     def engine_step(self, engine: Module, call: int, moment: Moment) -> None:
         """An engine (DeepSpeed's) updates its model, by optimizers that work on copies of the parameters."""
@@ -251,8 +251,8 @@ class Observer:
     ) -> None:
         """Observe an optimizer with the models it concerns, one model, or (None) all models.
 
-        Where several threads train, gradients are read of ``own`` only (None: of all that is observed), and "all
-        models" are those that have one of them.
+        Where several threads train, gradients are read of the optimizer's parameters or of ``own`` only (None: of all
+        that is observed), and "all models" are those that have one of them.
         """
         split = reason in ("step", "zero_grad")
         parts = self.policy.at(f"{reason}:{'before' if moment is BEFORE else 'after'}" if split else reason)
@@ -260,8 +260,12 @@ class Observer:
             return
 
         def look(sheet: Sheet) -> None:
-            mine = None if alone or own is None else own()
             optimizer = about if isinstance(about, Optimizer) else None
+            mine: Collection[int] | None = None
+            if not alone and optimizer is not None:
+                mine = {id(tensor) for _, tensor in optimizer.parameters()}
+            elif not alone and own is not None:
+                mine = own()
             if optimizer is not None:
                 survey = self._concerned(optimizer)
             else:
@@ -389,11 +393,9 @@ class Observer:
         return "loader" if index == 0 else f"loader.{index}"
 
 
-def ids(target: Any) -> set[int]:
-    """``id`` of every parameter of a module or an optimizer."""
-    if isinstance(target, Module):
-        return {id(tensor) for tensor in target.parameters()}
-    return {id(tensor) for group in target.param_groups for tensor in group["params"]}
+def ids(module: Module) -> set[int]:
+    """``id`` of every parameter."""
+    return {id(tensor) for tensor in module.parameters()}
 
 
 def flat(values: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -66,7 +66,7 @@ class VerdictFile(Strict):
     ended: str
     seconds: float
     put_back: tuple[str, ...] = ()
-    """Files of the world outside that the source had changed, and the replay had not."""
+    """Paths of the world outside, or in its place, where the source had something else than the replay."""
     against: tuple[Held, ...]
 
 
@@ -120,18 +120,11 @@ class CaseJudge:
                 "launch": list(case.launch),
                 "tolerance": case.tolerance.model_dump(mode="json"),
                 "inputs": list(case.inputs),
-                "outside": self._outside(),
+                "outside": list(case.outside),  # their content is that of the oracles' sources
                 "oracles": [self.oracle_source(name).hash for name in scenario.oracles],
                 "evaluator": evaluator_hash(),
             }
         )
-
-    def _outside(self) -> dict[str, str | None]:
-        """Files of the world outside -> SHA-256."""
-        if not self.setting.case.case.outside:
-            return {}
-        entries = self.setting.case.initial(self.setting.objects).entries
-        return {path: entries[path].sha256 for path in self.setting.case.case.outside}
 
     def oracle_source(self, name: str) -> SourceMap:
         """The source of an oracle."""

@@ -54,7 +54,7 @@ class Replayed:
     records: records.Records
     folder: Path
     put_back: tuple[str, ...] = ()
-    """Files of the world outside that the source had changed, and the replay had not."""
+    """Paths of the world outside, or in its place, where the source had something else than the replay."""
 
 
 def replay(

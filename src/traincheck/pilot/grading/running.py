@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from traincheck.errors import TraincheckError
-from traincheck.marked import carrying
+from traincheck.marked import carrying, send
 from traincheck.pilot import events
 from traincheck.pilot.ledger import Ledger, read
 
@@ -246,9 +246,8 @@ def end(process: subprocess.Popen[bytes], mark: str | None) -> None:
                 process.wait(_GRACE_S)
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for number in carrying(f"{MARK}={mark}") if mark else ():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(number, signal.SIGKILL)
+    if mark:
+        send(signal.SIGKILL, carrying(f"{MARK}={mark}"))
 
 
 @contextlib.contextmanager
